@@ -1,0 +1,135 @@
+# hone. `make demo` and `make test` are all that a newcomer needs: each installs what is missing (.ci/setup) and builds first.
+#
+#   all     build/hone, libhone.a and libhone.so     demo   fetch a small real model and let it speak
+#   test    every test, under 20 minutes             soak   what takes longer: fuzzers for minutes, whole models
+#   check   every kernel against its reference       bench  the measurements of bench/
+#   fuzz    the fuzz targets, FUZZ_SECONDS each       asan   the unit tests under AddressSanitizer and UBSan
+#   deps    the arrows between the folders hold      install  into PREFIX (default /usr/local)
+#
+# OFFLINE=1 skips what needs a download, visibly. B=<folder> builds elsewhere. DEBUG=1 builds without optimisation.
+
+B ?= build
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 20
+CACHE ?= $(or $(HONE_CACHE),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/hone)
+export CACHE B
+
+.DEFAULT_GOAL := all
+MAKEFLAGS += --no-builtin-rules
+.SUFFIXES:
+.DELETE_ON_ERROR:
+.PHONY: all lib demo test soak check bench fuzz fuzz-build deps asan tsan install clean units format
+
+# What the libraries need, found (and on Debian installed) once; made anew when .ci/setup changes.
+ifneq ($(MAKECMDGOALS),clean)
+-include $(B)/config.mk
+endif
+$(B)/config.mk: .ci/setup
+	@mkdir -p $(@D)
+	@sh .ci/setup $@
+
+CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
+OPT := $(if $(DEBUG),-O0,-O3)
+SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize-recover=all -DHONE_SANITIZED)
+# -ffp-contract=off: a reference gives the same bits whichever instruction set the compiler picks for it.
+CFLAGS_ALL = -std=c17 -D_GNU_SOURCE -I. -Iinclude -g $(OPT) -ffp-contract=off -fno-math-errno -fPIC -fvisibility=hidden -pthread \
+	-Wall -Wextra -Werror -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wno-missing-field-initializers \
+	$(SAN_FLAGS) $(LIB_CFLAGS) $(CFLAGS)
+LDFLAGS_ALL = -pthread $(SAN_FLAGS) $(LDFLAGS)
+# A kernel's suffix is its instruction set (backends/cpu/<op>_<variant>_<isa>.c).
+ISA_avx2 := -mavx2 -mfma -mf16c -ffp-contract=fast
+ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512vbmi -mavx512bf16 -mprefer-vector-width=512
+isa = $(ISA_$(lastword $(subst _, ,$(basename $(notdir $1)))))
+
+LAYERS := base formats ops model model/arch graph comm backends backends/cpu backends/plugin engine lab
+LIB_SRC := $(foreach d,$(LAYERS),$(wildcard $d/*.c))
+CMD_SRC := $(wildcard cmd/*.c)
+TEST_SRC := $(wildcard tests/test_*.c)
+FUZZ_SRC := $(wildcard tests/fuzz/*.c)
+LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
+CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
+TESTS := $(TEST_SRC:%.c=$(B)/%)
+FUZZERS := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
+EXAMPLES := $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
+
+all: $(B)/hone lib $(EXAMPLES)
+lib: $(B)/libhone.a $(B)/libhone.so $(B)/hone.pc
+
+# hone_build() names commit, compiler and flags: build.h changes only when one of them does.
+COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
+$(B)/build.h: FORCE
+	@mkdir -p $(@D)
+	@printf '#define BUILD_COMMIT "%s"\n#define BUILD_COMPILER "%s"\n#define BUILD_FLAGS "%s"\n' \
+		"$(COMMIT)" "$$($(CC) --version | head -n 1)" "$(OPT) $(SAN_FLAGS) $(CFLAGS)" > $@.new
+	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
+.PHONY: FORCE
+$(B)/engine/engine.o: $(B)/build.h
+$(B)/engine/engine.o: CFLAGS += -I$(B)
+
+$(B)/%.o: %.c $(B)/config.mk
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS_ALL) $(call isa,$<) -MMD -MP -c $< -o $@
+
+$(B)/libhone.a: $(LIB_OBJ)
+	@rm -f $@
+	ar rcs $@ $^
+$(B)/libhone.so: $(LIB_OBJ)
+	$(CC) -shared -Wl,-soname,libhone.so.0 $(LDFLAGS_ALL) $^ $(LIB_LIBS) -lm -ldl -o $@
+	@ln -sf libhone.so $(B)/libhone.so.0
+$(B)/hone: $(CMD_OBJ) $(B)/libhone.a
+	$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) $(CMD_LIBS) -lm -ldl -rdynamic -o $@
+$(B)/hone.pc: include/hone.h Makefile
+	@printf 'prefix=%s\nName: hone\nDescription: runs GGUF language models, fast and checked\nVersion: %s\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lhone\nLibs.private: %s -lm -ldl -pthread\n' \
+		'$(PREFIX)' "$$(sed -n 's/#define HONE_VERSION "\(.*\)"/\1/p' include/hone.h)" '$(LIB_LIBS)' > $@
+
+$(B)/tests/test_%: $(B)/tests/test_%.o $(B)/libhone.a
+	$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) $(TEST_LIBS) -lm -ldl -o $@
+$(B)/examples/%: $(B)/examples/%.o $(B)/libhone.a
+	$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) -lm -ldl -o $@
+
+units: $(TESTS)
+
+test: all units
+	@sh tests/run.sh all
+
+asan:
+	@$(MAKE) --no-print-directory B=$(B)/asan SAN=address,undefined all units
+	@B=$(B)/asan sh tests/run.sh units
+tsan:
+	@$(MAKE) --no-print-directory B=$(B)/tsan SAN=thread all units
+	@B=$(B)/tsan sh tests/run.sh tsan
+
+# libFuzzer comes with clang; the whole library is built once more with its coverage.
+fuzz-build:
+	@$(MAKE) --no-print-directory B=$(B)/clang CC=clang SAN=fuzzer-no-link,address,undefined fuzzers
+fuzzers: $(FUZZERS)
+$(B)/fuzz/%: $(B)/tests/fuzz/%.o $(B)/libhone.a
+	@mkdir -p $(@D)
+	$(CC) -fsanitize=fuzzer $(LDFLAGS_ALL) $^ $(LIB_LIBS) -lm -ldl -o $@
+fuzz: fuzz-build
+	@sh tests/fuzz/run.sh $(FUZZ_SECONDS)
+
+demo: all
+	@sh examples/demo.sh
+soak: all units
+	@sh tests/run.sh soak
+deps:
+	@sh tests/deps.sh
+bench: all
+	@for s in bench/*.sh; do echo "== $$s"; sh $$s || exit 1; done
+format:
+	clang-format -i $$(git ls-files '*.c' '*.h')
+
+install: all
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include
+	install -m 755 $(B)/hone $(DESTDIR)$(PREFIX)/bin/
+	install -m 644 $(B)/libhone.a $(DESTDIR)$(PREFIX)/lib/
+	install -m 755 $(B)/libhone.so $(DESTDIR)$(PREFIX)/lib/libhone.so.0
+	ln -sf libhone.so.0 $(DESTDIR)$(PREFIX)/lib/libhone.so
+	install -m 644 $(B)/hone.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/
+	install -m 644 include/*.h $(DESTDIR)$(PREFIX)/include/
+
+clean:
+	rm -rf $(B)
+
+-include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(TESTS:=.d) $(patsubst %.c,$(B)/%.d,$(FUZZ_SRC)) $(EXAMPLES:=.d)

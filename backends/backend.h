@@ -1,0 +1,60 @@
+/* backend.h: what the planner and the run loop know of a backend: its devices, its memory, its kernels.
+ *
+ * A backend is one folder and one row in backends.def. A kernel is one const struct (rule 2): `fits` alone decides whether it
+ * may run a node, and whatever it accepts must run. */
+#ifndef BACKENDS_BACKEND_H
+#define BACKENDS_BACKEND_H
+
+#include "ops/ops.h"
+
+/* Why a kernel was passed over, in one sentence. */
+struct reason {
+    char text[128];
+};
+/* Fills *r (printf-style) and returns false: `return fits_not(r, "k %% 32 is %d", ...)`. */
+bool fits_not(struct reason *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* What a kernel reads in another form than the graph builder made it; the planner materialises it, shared by its readers. */
+struct wants {
+    const struct layout *layout; /* of src[0], a weight; NULL: rows */
+    bool quantized;              /* src[1] is wanted in `activation` */
+    enum format_id activation;
+};
+
+/* One worker's view of a running step. */
+struct exec {
+    struct worker worker;  /* thread, barrier, scratch */
+    void *stream;          /* the backend's queue; NULL on the CPU */
+};
+
+struct kernel {
+    enum op op;
+    const char *variant; /* "ref", "q4_K_avx512": the full name is <backend>_<op>_<variant> */
+    unsigned needs;      /* CPU_... bits (base/cpu.h) or the backend's device features */
+    struct wants wants;
+    bool (*fits)(const struct node *n, struct reason *r);
+    size_t (*scratch)(const struct node *n); /* bytes a worker; NULL: none */
+    int (*run)(const struct exec *x, const struct node *n); /* 0 or a HONE_E code */
+};
+
+struct device_info {
+    char name[128];       /* as the vendor calls it */
+    char features[256];   /* words, space between */
+    size_t memory_total, memory_free; /* bytes; 0: unknown */
+    int units;            /* cores, multiprocessors, compute units */
+};
+
+struct backend {
+    const char *name; /* "cpu" */
+    bool host;        /* its memory is plain host memory, and its kernels run on every thread of the pool */
+    int (*n_devices)(void);
+    int (*device)(int i, struct device_info *info, struct hone_error *e);
+    unsigned (*features)(int device); /* bits that kernels' needs are compared with */
+    const struct kernel *const *(*kernels)(int *n); /* plainest first: the last that fits wins */
+};
+
+/* The backends of this build, in the order of backends.def. */
+const struct backend *const *backend_list(int *n);
+const struct backend *backend_by_name(const char *name);
+
+#endif

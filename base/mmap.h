@@ -1,0 +1,23 @@
+/* mmap.h: a file mapped read-only. */
+#ifndef BASE_MMAP_H
+#define BASE_MMAP_H
+
+#include "base/err.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+struct mapping {
+    const uint8_t *data; /* NULL for an empty file */
+    size_t size;         /* bytes */
+};
+
+/* Maps the whole of path, which must be a regular file. 0, or a code with a message that names path. */
+int mapping_open(struct mapping *m, const char *path, struct hone_error *e);
+/* Unmaps; *m is zeroed. Harmless on a zeroed mapping. */
+void mapping_close(struct mapping *m);
+/* Tells the kernel that [offset, offset + size) will be read soon, in order / is not needed any more. */
+void mapping_will_need(const struct mapping *m, size_t offset, size_t size);
+void mapping_dont_need(const struct mapping *m, size_t offset, size_t size);
+
+#endif

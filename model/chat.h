@@ -1,0 +1,27 @@
+/* chat.h: messages to a prompt, by the family of the file's chat template.
+ *
+ * A template is recognised by the markers that it contains, not interpreted. An unknown one is HONE_EINPUT that offers
+ * --chat-template and --raw; there is no default. */
+#ifndef MODEL_CHAT_H
+#define MODEL_CHAT_H
+
+#include "model/tokenizer.h"
+
+struct chat_message {
+    const char *role; /* "system", "user", "assistant" */
+    const char *content;
+};
+
+struct chat_format; /* a family: chatml, llama3, gemma */
+
+/* By name (chat_format_names lists them), or, name NULL, by the template text (may be NULL: then an error). */
+int chat_format_find(const struct chat_format **out, const char *name, const char *template_text, struct hone_error *e);
+const char *chat_format_name(const struct chat_format *f);
+/* "chatml, gemma, llama3" */
+const char *chat_format_names(void);
+/* Appends the text of the messages from `first` on, and the opening of an assistant's turn if asked, as the family writes it (with its
+ * default system prompt only where the template itself has one: pass template_text). To be encoded with TOKENIZE_SPECIAL. */
+int chat_render(const struct chat_format *f, const char *template_text, const struct chat_message *messages, size_t n, size_t first,
+                bool assistant_turn, struct text *out, struct hone_error *e);
+
+#endif

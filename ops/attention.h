@@ -1,0 +1,22 @@
+/* attention.h: params of attention: causal scaled dot-product attention of several sequences over cells of a KV cache.
+ *
+ * src[0] q f32 [head_dim, n_head, n_tokens]; src[1] k [head_dim, n_cells, n_kv_head]; src[2] v [head_dim_v, n_cells,
+ * n_kv_head]: any float format; n_head is a multiple of n_kv_head, head h reads KV head h / (n_head / n_kv_head).
+ * src[3] positions i32 [n_tokens]; src[4] sequences i32 [n_tokens]; src[5] map i32 [n_ctx, n_seq]: map[p + s n_ctx] is the
+ * cell that holds position p of sequence s. src[6], optional: sinks f32 [n_head].
+ * out f32 [head_dim_v, n_head, n_tokens].
+ *
+ * Token t of sequence s at position p attends to positions lo..p, lo = window ? max(0, p - window + 1) : 0:
+ *   a_j = softcap ? softcap * tanh(scale q.k_j / softcap) : scale q.k_j; out = sum_j softmax(a)_j v_j.
+ * A sink is one more a_j whose value is zero. A negative position gives zeros. */
+#ifndef OPS_ATTENTION_H
+#define OPS_ATTENTION_H
+
+#include <stdint.h>
+
+struct attention_params {
+    float scale, softcap; /* softcap 0: none */
+    int32_t window;       /* 0: all positions up to the token's own */
+};
+
+#endif

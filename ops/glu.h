@@ -1,0 +1,12 @@
+/* glu.h: params of glu: out = f(gate) * up, elementwise; f32.
+ * src[0] gate [n, ...], src[1] up of the same shape. SwiGLU is silu, GeGLU is gelu. */
+#ifndef OPS_GLU_H
+#define OPS_GLU_H
+
+#include "ops/unary.h"
+
+struct glu_params {
+    int32_t kind; /* enum unary_kind */
+};
+
+#endif

@@ -1,0 +1,78 @@
+/* ops.h: what an op means. One file an op: its shape rule, its reference in double precision, its cost, its tolerance and the
+ * cases that every kernel of it must pass. Kernels (backends/) promise to equal the reference within the tolerance.
+ *
+ * References share no code with fast kernels, accumulate in double, read every format, layout and stride through
+ * tensor_read_row, and give the same bits for any number of threads: a thread owns whole outputs. */
+#ifndef OPS_OPS_H
+#define OPS_OPS_H
+
+#include "ops/node.h"
+
+/* What one run of a node must move and do: the floor under its time. */
+struct cost {
+    double read, written; /* bytes: each source and the output once, weights in their stored format */
+    double flops;         /* a multiply-add counts two */
+};
+
+/* How the check fills one source of a case. */
+enum fill {
+    FILL_NONE,      /* the source is absent */
+    FILL_NORMAL,    /* standard normal */
+    FILL_HOSTILE,   /* normal with zeros, denormals, values of 1e4 and whole rows of equal values strewn in; finite */
+    FILL_INDEX,     /* i32: random in [0, limit) */
+    FILL_DISTINCT,  /* i32: distinct values in [0, limit), random order; limit >= elements */
+    FILL_ASCENDING, /* i32: limit, limit + 1, ...: positions of consecutive tokens from `limit` on */
+    FILL_IDENTITY,  /* i32: the element's index along dimension 0 */
+    FILL_ZERO,
+};
+
+enum strides {
+    STRIDES_PLAIN,    /* contiguous */
+    STRIDES_PADDED,   /* rows with a gap behind each, and an offset before the first */
+    STRIDES_PERMUTED, /* a view with dimensions 1 and 2 exchanged in memory */
+};
+
+struct case_src {
+    enum format_id format;
+    int64_t ne[MAX_DIMS]; /* 0 stands for 1 */
+    enum fill fill;
+    enum strides strides;
+    int64_t limit; /* for the integer fills */
+};
+
+struct op_case {
+    const char *name; /* unique within the op: "one_row", "odd_tail" */
+    struct case_src src[MAX_SRC];
+    const void *params; /* the op's params struct, or NULL */
+};
+
+struct op_desc {
+    const char *name; /* "mul_mat": as in kernel names, gates and traces */
+    int min_src, max_src;
+    size_t params_size; /* of the op's struct in ops/<op>.h; 0: none */
+    bool alias;         /* view, reshape, permute: names memory anew; never runs, costs nothing */
+    /* Checks sources and params; sets out's format, ne and nb (alias and in-place ops: base and offset too). 0, or
+     * HONE_EINPUT with a message that gives the shapes. Called once, when the node is added to a graph. */
+    int (*shape)(struct node *n, struct hone_error *e);
+    /* Computes w's share of the node. All workers call it. NULL for alias ops. */
+    void (*reference)(const struct node *n, const struct worker *w);
+    /* Bytes of scratch each worker needs for reference; NULL: none. */
+    size_t (*scratch)(const struct node *n);
+    struct cost (*cost)(const struct node *n);
+    /* Largest normalised mean squared error, sum (y - ref)^2 / sum ref^2 over the output, that a kernel may show on a case;
+     * the op's file gives the reason. */
+    double tolerance;
+    const struct op_case *cases;
+    int n_cases;
+};
+
+const struct op_desc *op_get(enum op op);
+/* 0, or -1 when there is no op of this name. */
+int op_by_name(const char *name, enum op *op);
+
+/* For shape rules: HONE_EINPUT with "op <name>: <printf-style text>". */
+int op_refuse(const struct node *n, struct hone_error *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* The plain cost: every source's and the output's bytes once, and flops_per_element times the output's elements. */
+struct cost cost_elementwise(const struct node *n, double flops_per_element);
+
+#endif

@@ -1,0 +1,55 @@
+#!/bin/sh
+# Runs the tests and closes with one line: N passed, N failed, N skipped. A test is an executable (tests/test_*.c, built with
+# cmocka) or a script (tests/*_test.sh; tests/*_soak.sh). Exit code 77 is a visible skip.
+#   run.sh units | tsan | all | soak
+set -u
+cd "$(dirname "$0")/.."
+B=${B:-build}
+export B
+# Where the independent test data lies; tests that need it say so when it is missing.
+HONE_DATA=${HONE_DATA:-$PWD/../shared/data}
+export HONE_DATA
+passed=0 failed=0 skipped=0 failures=
+
+run() { # name command...
+    name=$1
+    shift
+    printf '== %s\n' "$name"
+    start=$(date +%s)
+    "$@"
+    rc=$?
+    spent=$(($(date +%s) - start))
+    case $rc in
+    0) passed=$((passed + 1)) ;;
+    77) skipped=$((skipped + 1)) printf '== %s: SKIPPED\n' "$name" ;;
+    *) failed=$((failed + 1)) failures="$failures $name" printf '== %s: FAILED (exit code %d, %d s)\n' "$name" $rc $spent ;;
+    esac
+}
+
+case ${1:-all} in
+units)
+    for t in "$B"/tests/test_*; do case $t in *.o | *.d) ;; *) run "$(basename "$t")" "$t" ;; esac; done
+    ;;
+tsan)
+    for t in "$B"/tests/test_threads "$B"/tests/test_engine; do run "$(basename "$t")" "$t"; done
+    ;;
+all)
+    run deps sh tests/deps.sh
+    for t in "$B"/tests/test_*; do case $t in *.o | *.d) ;; *) run "$(basename "$t")" "$t" ;; esac; done
+    for t in tests/*_test.sh; do run "$(basename "$t" .sh)" sh "$t"; done
+    run asan make --no-print-directory asan
+    run tsan make --no-print-directory tsan
+    run fuzz make --no-print-directory fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-20}"
+    ;;
+soak)
+    for t in tests/*_soak.sh; do run "$(basename "$t" .sh)" sh "$t"; done
+    run fuzz make --no-print-directory fuzz FUZZ_SECONDS=300
+    ;;
+*)
+    echo "usage: run.sh units|tsan|all|soak" >&2
+    exit 2
+    ;;
+esac
+[ -z "$failures" ] || printf 'failed:%s\n' "$failures"
+printf '%d passed, %d failed, %d skipped\n' $passed $failed $skipped
+[ $failed = 0 ]
