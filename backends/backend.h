@@ -50,6 +50,7 @@ struct backend {
     int (*n_devices)(void);
     int (*device)(int i, struct device_info *info, struct hone_error *e);
     unsigned (*features)(int device); /* bits that kernels' needs are compared with */
+    const char *(*feature_name)(unsigned bit);
     const struct kernel *const *(*kernels)(int *n); /* plainest first: the last that fits wins */
 };
 

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -65,4 +66,32 @@ void mapping_will_need(const struct mapping *m, size_t offset, size_t size)
 void mapping_dont_need(const struct mapping *m, size_t offset, size_t size)
 {
     advise(m, offset, size, MADV_DONTNEED);
+}
+
+void *pages_alloc(size_t size)
+{
+    void *p = mmap(NULL, size ? size : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED)
+        return NULL;
+    madvise(p, size, MADV_HUGEPAGE); /* a wish: refused where huge pages are off */
+    return p;
+}
+
+void pages_free(void *p, size_t size)
+{
+    if (p)
+        munmap(p, size ? size : 1);
+}
+
+size_t pages_available(void)
+{
+    FILE *f = fopen("/proc/meminfo", "re");
+    if (!f)
+        return 0;
+    char line[128];
+    unsigned long long kib = 0;
+    while (fgets(line, sizeof line, f) && sscanf(line, "MemAvailable: %llu kB", &kib) != 1)
+        ;
+    fclose(f);
+    return (size_t)kib * 1024;
 }

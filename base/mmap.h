@@ -1,4 +1,4 @@
-/* mmap.h: a file mapped read-only. */
+/* mmap.h: a file mapped read-only, and large anonymous memory. */
 #ifndef BASE_MMAP_H
 #define BASE_MMAP_H
 
@@ -19,5 +19,12 @@ void mapping_close(struct mapping *m);
 /* Tells the kernel that [offset, offset + size) will be read soon, in order / is not needed any more. */
 void mapping_will_need(const struct mapping *m, size_t offset, size_t size);
 void mapping_dont_need(const struct mapping *m, size_t offset, size_t size);
+
+/* size bytes of zeroed memory straight from the kernel: physical pages come on first touch, in huge pages where the kernel
+ * gives them. NULL when out of memory. For what is large and lives long: KV cells, packed weights. */
+void *pages_alloc(size_t size);
+void pages_free(void *p, size_t size); /* p may be NULL */
+/* Bytes of memory that the system could still give to this process (MemAvailable); 0: unknown. */
+size_t pages_available(void);
 
 #endif

@@ -52,7 +52,8 @@ struct hone_session_params {
     int32_t n_threads;    /* 0: all physical cores */
     int32_t poll;         /* 0 to 100: how long idle threads spin */
     const char *type_k, *type_v; /* "f32", "f16": NULL is f16, or f32 when everything runs on the reference */
-    const char *gates;    /* gates joined by commas or newlines ("kernel=ref"); NULL: none */
+    const char *recipe;   /* path of a recipe file; NULL: none */
+    const char *gates;    /* gates, parted by white space or ';' ("kernel=ref"); NULL: none. Order: recipe, HONE_SET, gates */
     bool strict;          /* a gate that names a kernel which does not fit, or a fallback, is an error */
     hone_progress_fn *progress; /* of a long eval; may be NULL */
     void *progress_user;
@@ -79,7 +80,8 @@ int32_t hone_session_length(const struct hone_session *s, int32_t seq);
 int hone_session_rewind(struct hone_session *s, int32_t seq, int32_t length, struct hone_error *e);
 /* Makes sequence `to` hold what `from` holds; the cells are shared until one of them is written over. */
 int hone_session_fork(struct hone_session *s, int32_t from, int32_t to, struct hone_error *e);
-/* Makes a running eval, from another thread or a signal handler, end soon with HONE_ECANCELED. */
+/* Makes the eval that runs, or else the next one, end soon with HONE_ECANCELED. May be called from another thread or a signal
+ * handler. */
 void hone_session_cancel(struct hone_session *s);
 
 #ifdef __cplusplus

@@ -1,0 +1,196 @@
+/* chat.c: hone chat: a conversation with line editing (libedit) and history. Each turn feeds only what is new: the answer's tokens
+ * are in the cache already. A line that ends with a backslash goes on in the next one. Ctrl-C ends an answer, not the program; Ctrl-D or
+ * /exit ends it, /clear forgets the conversation. Without a terminal each line of stdin is one message. */
+#include "cmd/generate.h"
+
+#include <editline/readline.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct option *options(int *n)
+{
+    static const struct option table[] = {SESSION_OPTIONS, GENERATE_OPTIONS};
+    *n = (int)(sizeof table / sizeof *table);
+    return table;
+}
+
+struct chat {
+    struct hone_model *m;
+    struct hone_session *s;
+    struct sampler *sampler;
+    const struct chat_format *format;
+    struct chat_message *messages; /* all of them so far; contents are malloc'd */
+    size_t n, cap;
+};
+
+static void chat_clear(struct chat *c)
+{
+    for (size_t i = 0; i < c->n; i++)
+        free((char *)(uintptr_t)c->messages[i].content);
+    c->n = 0;
+}
+
+static int chat_add(struct chat *c, const char *role, const char *content, size_t size, struct hone_error *e)
+{
+    if (c->n == c->cap) {
+        size_t cap = c->cap ? 2 * c->cap : 16;
+        struct chat_message *messages = realloc(c->messages, cap * sizeof *messages);
+        if (!messages)
+            return err_set(e, HONE_ERESOURCE, "no memory for %zu messages", cap);
+        c->messages = messages;
+        c->cap = cap;
+    }
+    char *own = strndup(content ? content : "", size);
+    if (!own)
+        return err_set(e, HONE_ERESOURCE, "no memory for a message of %zu bytes", size);
+    c->messages[c->n++] = (struct chat_message){role, own};
+    return 0;
+}
+
+static int chat_reset(struct chat *c, struct hone_error *e)
+{
+    chat_clear(c);
+    int rc = hone_session_rewind(c->s, 0, 0, e);
+    if (!rc && generate_args.system)
+        rc = chat_add(c, "system", generate_args.system, strlen(generate_args.system), e);
+    return rc;
+}
+
+static char *read_piece(bool terminal, bool first)
+{
+    if (terminal)
+        return readline(first ? "> " : ". ");
+    char *line = NULL;
+    size_t cap = 0;
+    ssize_t n = getline(&line, &cap, stdin);
+    if (n < 0) {
+        free(line);
+        return NULL;
+    }
+    if (n > 0 && line[n - 1] == '\n')
+        line[n - 1] = 0;
+    return line;
+}
+
+/* One message: lines joined while they end with a backslash. NULL at the end of input. */
+static char *read_message(bool terminal)
+{
+    char *whole = read_piece(terminal, true);
+    while (whole && *whole && whole[strlen(whole) - 1] == '\\') {
+        whole[strlen(whole) - 1] = '\n';
+        char *more = read_piece(terminal, false);
+        if (!more)
+            break;
+        size_t n = strlen(whole), k = strlen(more);
+        char *joined = realloc(whole, n + k + 1);
+        if (joined) {
+            memcpy(joined + n, more, k + 1);
+            whole = joined;
+        }
+        free(more);
+        if (!joined)
+            break;
+    }
+    return whole;
+}
+
+/* The new part of the conversation as ids: everything for a first turn, else what follows the last answer. */
+static int turn_encode(struct chat *c, size_t first, struct token_list *ids, struct hone_error *e)
+{
+    const struct tokenizer *t = c->m->model->tokenizer;
+    struct text rendered = {0};
+    int rc = chat_render(c->format, tokenizer_chat_template(t), c->messages, c->n, first, true, &rendered, e);
+    if (!rc)
+        rc = tokenizer_encode(t, rendered.data, rendered.n, TOKENIZE_SPECIAL | (first ? 0u : TOKENIZE_BOS), ids, e);
+    text_free(&rendered);
+    return rc;
+}
+
+static int turn(struct chat *c, const char *message)
+{
+    struct hone_error e = {0};
+    struct token_list ids = {0};
+    struct generation g = {0};
+    bool fresh = hone_session_length(c->s, 0) == 0;
+    size_t first = fresh ? 0 : c->n;
+    int rc = chat_add(c, "user", message, strlen(message), &e);
+    if (!rc)
+        rc = turn_encode(c, first, &ids, &e);
+    if (rc) {
+        rc = cmd_fail(&e);
+        goto done;
+    }
+    if ((size_t)hone_session_n_ctx(c->s) < (size_t)hone_session_length(c->s, 0) + ids.n + 1) {
+        fprintf(stderr, "hone: the context of %d positions is full: /clear to begin anew, or start with a larger -c\n",
+                hone_session_n_ctx(c->s));
+        free((char *)(uintptr_t)c->messages[--c->n].content);
+        goto done;
+    }
+    interrupt_clear();
+    rc = generate(c->s, c->m, c->sampler, ids.ids, ids.n, true, &g);
+    putchar('\n');
+    if (!rc)
+        rc = output_flush();
+    if (!rc && chat_add(c, "assistant", g.text.data, g.text.n, &e))
+        rc = cmd_fail(&e);
+done:
+    token_list_free(&ids);
+    generation_free(&g);
+    return rc;
+}
+
+static int converse(struct chat *c)
+{
+    bool terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
+    struct hone_error e = {0};
+    int rc = chat_reset(c, &e) ? cmd_fail(&e) : 0;
+    if (terminal)
+        fprintf(stderr, "%s, %s template. /clear forgets, /exit or Ctrl-D ends, \\ at the end of a line goes on.\n",
+                model_args.model, chat_format_name(c->format));
+    while (!rc) {
+        char *line = read_message(terminal);
+        if (!line || !strcmp(line, "/exit")) {
+            free(line);
+            break;
+        }
+        if (!strcmp(line, "/clear")) {
+            rc = chat_reset(c, &e) ? cmd_fail(&e) : 0;
+        } else if (line[strspn(line, " \t\r\n")]) {
+            if (terminal)
+                add_history(line);
+            rc = turn(c, line);
+            if (!terminal && interrupted())
+                rc = EXIT_INTERRUPTED;
+        }
+        free(line);
+    }
+    return rc;
+}
+
+static int run(int n_args, char **args)
+{
+    struct chat c = {0};
+    struct hone_error e = {0};
+    if (n_args)
+        return cmd_refuse(HONE_EUSAGE, "chat: '%s' is no option", args[0]);
+    int rc = cmd_open_model(&c.m);
+    if (!rc && generate_chat_format(&c.format, c.m, &e))
+        rc = cmd_fail(&e);
+    if (!rc)
+        rc = generate_sampler(&c.sampler, c.m);
+    if (!rc)
+        rc = cmd_open_session(&c.s, c.m, NULL);
+    if (!rc)
+        rc = converse(&c);
+    chat_clear(&c);
+    free(c.messages);
+    sampler_free(c.sampler);
+    hone_session_free(c.s);
+    hone_model_close(c.m);
+    return rc;
+}
+
+const struct command command_chat = {
+    "chat", "talk with a model", "", "hone chat -m model.gguf --temp 0.7", options, run,
+};

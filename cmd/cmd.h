@@ -1,0 +1,103 @@
+/* cmd.h: what the subcommands share: the table of commands, options, the model and session that most of them open, and how they
+ * end. Only this layer prints and exits. Data goes to stdout, everything else to stderr.
+ *
+ * Adding a subcommand: a file cmd/<name>.c that defines `const struct command command_<name>`, and a row in commands.def. */
+#ifndef CMD_CMD_H
+#define CMD_CMD_H
+
+#include "base/err.h"
+#include "hone.h"
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+
+struct command {
+    const char *name;
+    const char *summary;  /* one line for `hone --help` */
+    const char *usage;    /* what follows "hone <name> [options]": "FILE", "" */
+    const char *example;  /* one command line, or several with newlines */
+    const struct option *(*options)(int *n); /* its table; NULL: none */
+    /* argv holds the n_args arguments that are no options. Returns the exit code. */
+    int (*run)(int n_args, char **args);
+};
+
+enum option_kind {
+    OPTION_FLAG,   /* bool *: set to true */
+    OPTION_OFF,    /* bool *: set to false */
+    OPTION_INT,    /* int *, within [lo, hi] */
+    OPTION_FLOAT,  /* float *, within [lo, hi] */
+    OPTION_U64,    /* uint64_t * */
+    OPTION_TEXT,   /* const char ** */
+    OPTION_APPEND, /* char **: malloc'd, values joined by newlines; repeatable */
+};
+
+struct option {
+    const char *names; /* "-n, --n-predict" */
+    enum option_kind kind;
+    void *to;          /* static storage that holds the default */
+    const char *value; /* the value's name in the help: "N"; NULL for flags */
+    const char *help;
+    double lo, hi;     /* of numbers; both 0: any */
+};
+
+/* Prints "hone: <message>" to stderr and returns the exit code of the error (e->code must be set). */
+int cmd_fail(const struct hone_error *e);
+/* The same with a printf-style message; code is a HONE_E... */
+int cmd_refuse(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* -o text|json|jsonl of every command: option row, and the answer. main checks the word. */
+extern const char *output_format;
+#define OUTPUT_OPTION {"-o, --output", OPTION_TEXT, &output_format, "FORMAT", "text, json or jsonl", 0, 0}
+int output_check(void); /* 0, or the exit code for a wrong word */
+bool output_json(void);
+/* Prints a JSON value as one document (json) or one line (jsonl) to stdout and takes the reference. 0, or the exit code when
+ * stdout cannot be written. */
+int output_print(json_t *value);
+/* Flushes stdout: 0, or the exit code of a write error (a full disk, a closed pipe), with its message. */
+int output_flush(void);
+
+/* What every command that opens a model takes. */
+struct model_args {
+    const char *model;
+    int n_ctx, n_batch, n_threads, poll;
+    const char *type_k, *type_v, *mask, *recipe;
+    char *set;
+    bool strict;
+};
+extern struct model_args model_args;
+/* Rows for a command's own table: the model file alone, or everything a session needs. */
+#define MODEL_OPTION {"-m, --model", OPTION_TEXT, &model_args.model, "FILE", "the model, a GGUF file", 0, 0}
+#define SESSION_OPTIONS                                                                                                          \
+    MODEL_OPTION, {"-c, --ctx-size", OPTION_INT, &model_args.n_ctx, "N", "context, in tokens (0: the model's, at most 4096)", 0, 1 << 30},     \
+        {"-b, --batch-size, -ub, --ubatch-size", OPTION_INT, &model_args.n_batch, "N", "tokens a step at most while prefilling", 1, 65536}, \
+        {"-t, --threads", OPTION_INT, &model_args.n_threads, "N", "threads (0: one a core)", 0, 1024},                                     \
+        {"--poll", OPTION_INT, &model_args.poll, "N", "how long idle threads spin, 0 to 100", 0, 100},                                     \
+        {"-ctk, --cache-type-k", OPTION_TEXT, &model_args.type_k, "TYPE", "format of cached keys (f32, f16, ...)", 0, 0},                      \
+        {"-ctv, --cache-type-v", OPTION_TEXT, &model_args.type_v, "TYPE", "format of cached values", 0, 0},                               \
+        {"--recipe", OPTION_TEXT, &model_args.recipe, "FILE", "gates from a file", 0, 0},                                                 \
+        {"--set", OPTION_APPEND, &model_args.set, "GATE=VALUE", "set a gate (repeatable)", 0, 0},                                         \
+        {"--mask", OPTION_TEXT, &model_args.mask, "FEATURES", "use only these processor features (none, avx2, avx512, full)", 0, 0},       \
+        {"--strict", OPTION_FLAG, &model_args.strict, NULL, "a gate that does not fit, or a fallback, is an error", 0, 0}
+/* Opens what model_args names; the message is printed on failure. 0 or the exit code. */
+int cmd_open_model(struct hone_model **m);
+int cmd_open_session(struct hone_session **s, const struct hone_model *m, const struct hone_session_params *base);
+
+/* -v and the terminal. */
+extern bool verbose;
+/* A progress line on stderr when it is a terminal, else nothing; label is static text. The state is reset by progress_end. */
+int progress_show(const char *label, float done);
+void progress_end(void);
+
+/* Ctrl-C and SIGTERM: the first cancels the running eval (see interrupt_session) and sets the flag; a second one kills. */
+bool interrupted(void);
+void interrupt_clear(void);
+void interrupt_session(struct hone_session *s); /* NULL: none */
+enum { EXIT_INTERRUPTED = 130 };
+
+/* The whole of a file or, path "-", of stdin: malloc'd, NUL-terminated. 0 or a code. */
+int file_read(char **text, size_t *size, const char *path, struct hone_error *e);
+/* Token ids from a list such as "1,2 3/4" or a JSON array: malloc'd. */
+int tokens_parse(int32_t **ids, size_t *n, const char *text, struct hone_error *e);
+
+#endif

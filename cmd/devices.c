@@ -1,0 +1,74 @@
+/* devices.c: hone devices: backends, their devices, features, memory, and the read bandwidth measured now. */
+#include "cmd/cmd.h"
+
+#include "backends/backend.h"
+#include "base/bandwidth.h"
+#include "base/cpu.h"
+
+#include <string.h>
+
+static const struct option *options(int *n)
+{
+    static const struct option table[] = {
+        {"-t, --threads", OPTION_INT, &model_args.n_threads, "N", "threads that measure (0: one a core)", 0, 1024},
+        OUTPUT_OPTION,
+    };
+    *n = (int)(sizeof table / sizeof *table);
+    return table;
+}
+
+/* The read roof of host memory; 0 where it could not be measured. */
+static double measure(const struct backend *b, int threads)
+{
+    struct hone_error e = {0};
+    double bytes_per_second = 0;
+    if (b->host && bandwidth_read(threads, &bytes_per_second, &e))
+        fprintf(stderr, "hone: no bandwidth: %s\n", e.message);
+    return bytes_per_second;
+}
+
+static json_t *device_json(const struct backend *b, int i, const struct device_info *d, double read)
+{
+    return json_pack("{s:s, s:i, s:s, s:s, s:i, s:I, s:I, s:f}", "backend", b->name, "device", i, "name", d->name, "features",
+                     d->features, "units", d->units, "memory_total", (json_int_t)d->memory_total, "memory_free",
+                     (json_int_t)d->memory_free, "read_bytes_per_second", read);
+}
+
+static void device_print(const struct backend *b, int i, const struct device_info *d, double read)
+{
+    printf("%s:%d  %s\n  features  %s\n  units     %d\n  memory    %.1f GiB, %.1f GiB free\n", b->name, i, d->name, d->features,
+           d->units, (double)d->memory_total / 0x1p30, (double)d->memory_free / 0x1p30);
+    if (read > 0)
+        printf("  read      %.1f GB/s\n", read / 1e9);
+}
+
+static int run(int n_args, char **args)
+{
+    if (n_args)
+        return cmd_refuse(HONE_EUSAGE, "devices: '%s' is no option", args[0]);
+    int n_backends, threads = model_args.n_threads ? model_args.n_threads : cpu_cores();
+    const struct backend *const *backends = backend_list(&n_backends);
+    json_t *all = json_array();
+    for (int b = 0; b < n_backends; b++)
+        for (int i = 0; i < backends[b]->n_devices(); i++) {
+            struct device_info d;
+            struct hone_error e = {0};
+            if (backends[b]->device(i, &d, &e)) {
+                json_decref(all);
+                return cmd_fail(&e);
+            }
+            double read = measure(backends[b], threads);
+            if (output_json())
+                json_array_append_new(all, device_json(backends[b], i, &d, read));
+            else
+                device_print(backends[b], i, &d, read);
+        }
+    if (output_json())
+        return output_print(all);
+    json_decref(all);
+    return 0;
+}
+
+const struct command command_devices = {
+    "devices", "backends and devices, with measured read bandwidth", "", "hone devices -o json", options, run,
+};

@@ -1,0 +1,111 @@
+/* eval.c: hone eval: the logits of given tokens, for comparing engines number by number. */
+#include "cmd/generate.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *token_text, *token_file, *logits_path;
+static int n_greedy;
+
+static const struct option *options(int *n)
+{
+    static const struct option table[] = {
+        SESSION_OPTIONS,
+        {"--tokens", OPTION_TEXT, &token_text, "LIST", "token ids, e.g. 1,2,3", 0, 0},
+        {"-f, --file", OPTION_TEXT, &token_file, "FILE", "token ids from a file; - is stdin", 0, 0},
+        {"--logits-out", OPTION_TEXT, &logits_path, "FILE", "raw little-endian f32, a row of n_vocab for each position", 0, 0},
+        {"--greedy", OPTION_INT, &n_greedy, "N", "then N greedy tokens", 0, 1 << 24},
+        OUTPUT_OPTION,
+    };
+    *n = (int)(sizeof table / sizeof *table);
+    return table;
+}
+
+static int write_logits(const struct hone_session *s, size_t rows, size_t n_vocab, struct hone_error *e)
+{
+    FILE *f = fopen(logits_path, "wbe");
+    if (!f)
+        return err_set(e, HONE_ERESOURCE, "%s: %s", logits_path, strerror(errno));
+    bool ok = fwrite(hone_session_logits(s, 0), sizeof(float), rows * n_vocab, f) == rows * n_vocab; /* rows lie one behind the other */
+    ok &= fclose(f) == 0;
+    if (ok)
+        return 0;
+    int rc = err_set(e, HONE_ERESOURCE, "%s: %s", logits_path, strerror(errno));
+    remove(logits_path);
+    return rc;
+}
+
+static int evaluate(struct hone_session *s, const struct hone_model *m, const int32_t *ids, size_t n, json_t *greedy,
+                    struct hone_error *e)
+{
+    size_t n_vocab = (size_t)hone_model_n_vocab(m);
+    struct hone_token *tokens = calloc(n, sizeof *tokens);
+    if (!tokens)
+        return err_set(e, HONE_ERESOURCE, "no memory for %zu tokens", n);
+    for (size_t i = 0; i < n; i++)
+        tokens[i] = (struct hone_token){ids[i], 0, logits_path || i + 1 == n};
+    int rc = hone_session_eval(s, tokens, n, e);
+    free(tokens);
+    size_t rows = logits_path ? n : 1;
+    if (!rc && logits_path)
+        rc = write_logits(s, rows, n_vocab, e);
+    for (int i = 0; i < n_greedy && !rc; i++) {
+        int32_t id = sampler_argmax(hone_session_logits(s, rows - 1), (int32_t)n_vocab);
+        json_array_append_new(greedy, json_integer(id));
+        rows = 1;
+        if (i + 1 < n_greedy)
+            rc = hone_session_eval(s, &(struct hone_token){id, 0, true}, 1, e);
+    }
+    return rc;
+}
+
+static int run(int n_args, char **args)
+{
+    struct hone_model *m = NULL;
+    struct hone_session *s = NULL;
+    struct hone_error e = {0};
+    int32_t *ids = NULL;
+    char *text = NULL;
+    size_t n = 0, size;
+    json_t *greedy = json_array();
+    if (n_args)
+        return cmd_refuse(HONE_EUSAGE, "eval: '%s' is no option; the tokens come with --tokens", args[0]);
+    if (!token_text == !token_file)
+        return cmd_refuse(HONE_EUSAGE, "eval: give the tokens by --tokens LIST or by -f FILE");
+    int rc = token_file && file_read(&text, &size, token_file, &e) ? cmd_fail(&e) : 0;
+    if (!rc && tokens_parse(&ids, &n, token_text ? token_text : text, &e))
+        rc = cmd_fail(&e);
+    if (!rc && n == 0)
+        rc = cmd_refuse(HONE_EINPUT, "eval: the token list is empty");
+    if (!rc)
+        rc = cmd_open_model(&m);
+    if (!rc)
+        rc = cmd_open_session(&s, m, NULL);
+    if (!rc) {
+        interrupt_session(s);
+        if (evaluate(s, m, ids, n, greedy, &e))
+            rc = cmd_fail(&e);
+    }
+    if (!rc) {
+        json_t *fed = json_array();
+        for (size_t i = 0; i < n; i++)
+            json_array_append_new(fed, json_integer(ids[i]));
+        if (!output_json())
+            output_format = "jsonl"; /* the answer is JSON in any case */
+        rc = output_print(json_pack("{s:s, s:i, s:o, s:O, s:s, s:o}", "model", m->model->gguf->path, "n_vocab", (int)m->model->n_vocab,
+                                    "tokens", fed, "greedy", greedy, "recipe", model_args.set ? model_args.set : "", "kernels",
+                                    kernels_json(s)));
+    }
+    json_decref(greedy);
+    free(ids);
+    free(text);
+    hone_session_free(s);
+    hone_model_close(m);
+    return rc;
+}
+
+const struct command command_eval = {
+    "eval", "logits of given token ids", "",
+    "hone eval -m model.gguf --tokens 1,2,3 --logits-out logits.f32 --greedy 8", options, run,
+};

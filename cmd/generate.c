@@ -1,0 +1,153 @@
+/* generate.c: the loop of prefill, sample, show. Text is shown only up to the last complete UTF-8 sequence; the rest waits for
+ * the next token. */
+#include "cmd/generate.h"
+
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct generate_args generate_args = {.n_predict = -1, .temperature = 0.8f, .top_k = 40, .top_p = 0.95f, .min_p = 0.05f,
+                                      .repeat_penalty = 1, .repeat_last_n = 64};
+
+void generation_free(struct generation *g)
+{
+    text_free(&g->text);
+    token_list_free(&g->ids);
+}
+
+int generate_sampler(struct sampler **out, const struct hone_model *m)
+{
+    const struct generate_args *a = &generate_args;
+    struct sampler_params p = {a->temperature, a->top_k, a->top_p, a->min_p, a->repeat_penalty, a->repeat_last_n, a->seed};
+    struct hone_error e = {0};
+    return sampler_create(out, &p, hone_model_n_vocab(m), &e) ? cmd_fail(&e) : 0;
+}
+
+int generate_chat_format(const struct chat_format **f, const struct hone_model *m, struct hone_error *e)
+{
+    return chat_format_find(f, generate_args.chat_template, tokenizer_chat_template(m->model->tokenizer), e);
+}
+
+static int append_id(struct token_list *l, int32_t id, struct hone_error *e)
+{
+    if (l->n == l->cap) {
+        size_t cap = l->cap ? 2 * l->cap : 64;
+        int32_t *ids = realloc(l->ids, cap * sizeof *ids);
+        if (!ids)
+            return err_set(e, HONE_ERESOURCE, "no memory for %zu tokens", cap);
+        l->ids = ids;
+        l->cap = cap;
+    }
+    l->ids[l->n++] = id;
+    return 0;
+}
+
+static int prefill(struct hone_session *s, struct sampler *sampler, const int32_t *ids, size_t n, struct hone_error *e)
+{
+    struct hone_token *tokens = calloc(n, sizeof *tokens);
+    if (!tokens)
+        return err_set(e, HONE_ERESOURCE, "no memory for %zu tokens", n);
+    for (size_t i = 0; i < n; i++) {
+        tokens[i] = (struct hone_token){ids[i], 0, i + 1 == n};
+        sampler_accept(sampler, ids[i]);
+    }
+    int rc = hone_session_eval(s, tokens, n, e);
+    free(tokens);
+    return rc;
+}
+
+/* Shows what is complete of g->text from *shown on; everything when it is the end. */
+static void show(const struct generation *g, size_t *shown, bool end)
+{
+    size_t rest = g->text.n - *shown, n = end ? rest : utf8_complete(g->text.data + *shown, rest);
+    if (n) {
+        fwrite(g->text.data + *shown, 1, n, stdout);
+        fflush(stdout);
+    }
+    *shown += n;
+}
+
+static int decode(struct hone_session *s, const struct hone_model *m, struct sampler *sampler, bool stream, struct generation *g,
+                  struct hone_error *e)
+{
+    const struct generate_args *a = &generate_args;
+    size_t shown = 0;
+    int rc = 0;
+    g->stopped = "n";
+    while (!rc && (a->n_predict < 0 || g->ids.n < (size_t)a->n_predict)) {
+        int32_t id;
+        rc = sampler_next(sampler, hone_session_logits(s, 0), &id, e);
+        if (rc)
+            break;
+        sampler_accept(sampler, id);
+        if (hone_is_end(m, id) && !a->ignore_eos) {
+            g->stopped = "end token";
+            break;
+        }
+        rc = append_id(&g->ids, id, e);
+        if (!rc)
+            rc = tokenizer_token_bytes(m->model->tokenizer, id, a->ignore_eos, &g->text, e);
+        if (!rc && stream && g->text.n)
+            show(g, &shown, false);
+        if (rc || (a->n_predict >= 0 && g->ids.n >= (size_t)a->n_predict))
+            break;
+        if (hone_session_length(s, 0) >= hone_session_n_ctx(s)) {
+            g->stopped = "context";
+            break;
+        }
+        rc = hone_session_eval(s, &(struct hone_token){id, 0, true}, 1, e);
+    }
+    if (stream && g->text.n)
+        show(g, &shown, true);
+    return rc;
+}
+
+int generate(struct hone_session *s, const struct hone_model *m, struct sampler *sampler, const int32_t *ids, size_t n, bool stream,
+             struct generation *g)
+{
+    struct hone_error e = {0};
+    g->n_prompt = n;
+    if (n == 0)
+        return cmd_refuse(HONE_EINPUT, "the prompt is empty: there is nothing to continue");
+    interrupt_session(s);
+    int64_t start = clock_ns();
+    int rc = prefill(s, sampler, ids, n, &e);
+    progress_end();
+    int64_t mid = clock_ns();
+    g->prefill_ns = mid - start;
+    if (!rc)
+        rc = decode(s, m, sampler, stream, g, &e);
+    g->decode_ns = clock_ns() - mid;
+    if (rc == HONE_ECANCELED || (!rc && interrupted())) {
+        g->stopped = "interrupted";
+        rc = 0;
+    }
+    return rc ? cmd_fail(&e) : 0;
+}
+
+json_t *kernels_json(struct hone_session *s)
+{
+    const struct plan *p;
+    struct hone_error e = {0};
+    json_t *all = json_object();
+    if (session_plan(s, 1, 1, &p, &e))
+        return all;
+    for (int i = 0; i < p->n_steps; i++) {
+        char name[128];
+        kernel_name(p->steps[i].backend, p->steps[i].kernel, name, sizeof name);
+        json_int_t n = json_integer_value(json_object_get(all, name));
+        json_object_set_new(all, name, json_integer(n + 1));
+    }
+    return all;
+}
+
+void generate_report(const struct hone_session *s, const struct generation *g)
+{
+    (void)s;
+    fprintf(stderr, "hone: prefill of %zu tokens in %.2f s", g->n_prompt, (double)g->prefill_ns / 1e9);
+    if (g->ids.n > 1)
+        fprintf(stderr, ", decode of %zu in %.2f s", g->ids.n - 1, (double)g->decode_ns / 1e9);
+    fprintf(stderr, "; stopped by %s; a demonstration, not a measurement: nothing was verified\n", g->stopped);
+}

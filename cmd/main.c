@@ -1,0 +1,228 @@
+/* main.c: the table of subcommands, their options and help. Options are rows of a table (cmd.h), parsed by one loop: getopt_long_only
+ * accepts llama.cpp's one-dash long flags (-ngl) too, but also every unambiguous abbreviation, so that a new flag
+ * breaks somebody's script. */
+#include "cmd/cmd.h"
+
+#include "base/log.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define COMMAND(name) extern const struct command command_##name;
+#include "cmd/commands.def"
+#undef COMMAND
+
+static const struct command *const table[] = {
+#define COMMAND(name) &command_##name,
+#include "cmd/commands.def"
+#undef COMMAND
+};
+enum { N_COMMANDS = sizeof table / sizeof *table };
+
+bool verbose;
+static bool help;
+static const struct option common[] = {
+    {"-v, --verbose", OPTION_FLAG, &verbose, NULL, "say more", 0, 0},
+    {"-h, --help", OPTION_FLAG, &help, NULL, "this text", 0, 0},
+};
+
+static const struct option *options_of(const struct command *c, int *n)
+{
+    *n = 0;
+    return c->options ? c->options(n) : NULL;
+}
+
+static bool names_contain(const char *names, const char *word, size_t n)
+{
+    for (const char *p = names; *p;) {
+        size_t k = strcspn(p, ",");
+        if (k == n && !strncmp(p, word, n))
+            return true;
+        p += k;
+        p += strspn(p, ", ");
+    }
+    return false;
+}
+
+static const struct option *option_find(const struct command *c, const char *word, size_t n)
+{
+    int n_own;
+    const struct option *own = options_of(c, &n_own);
+    for (int i = 0; i < n_own; i++)
+        if (names_contain(own[i].names, word, n))
+            return &own[i];
+    for (size_t i = 0; i < sizeof common / sizeof *common; i++)
+        if (names_contain(common[i].names, word, n))
+            return &common[i];
+    return NULL;
+}
+
+static int option_number(const struct option *o, const char *name, const char *value, double *out)
+{
+    char *end;
+    errno = 0;
+    double x = strtod(value, &end);
+    if (end == value || *end || isnan(x) || (o->kind == OPTION_INT && (x != floor(x) || fabs(x) > 2147483647)))
+        return cmd_refuse(HONE_EUSAGE, "%s %s: not %s", name, value, o->kind == OPTION_INT ? "an integer" : "a number");
+    if ((o->lo != 0 || o->hi != 0) && (x < o->lo || x > o->hi))
+        return cmd_refuse(HONE_EUSAGE, "%s %s: %.15g to %.15g are possible", name, value, o->lo, o->hi);
+    *out = x;
+    return 0;
+}
+
+static int option_append(char **to, const char *value)
+{
+    size_t old = *to ? strlen(*to) : 0, n = strlen(value);
+    char *joined = realloc(*to, old + n + 2);
+    if (!joined)
+        return cmd_refuse(HONE_ERESOURCE, "no memory for options");
+    memcpy(joined + old, value, n);
+    memcpy(joined + old + n, "\n", 2);
+    *to = joined;
+    return 0;
+}
+
+static int option_set(const struct option *o, const char *name, const char *value)
+{
+    double x = 0;
+    int rc = 0;
+    switch (o->kind) {
+    case OPTION_FLAG:
+    case OPTION_OFF:
+        *(bool *)o->to = o->kind == OPTION_FLAG;
+        break;
+    case OPTION_INT:
+        if (!(rc = option_number(o, name, value, &x)))
+            *(int *)o->to = (int)x;
+        break;
+    case OPTION_FLOAT:
+        if (!(rc = option_number(o, name, value, &x)))
+            *(float *)o->to = (float)x;
+        break;
+    case OPTION_U64: {
+        char *end;
+        errno = 0;
+        unsigned long long u = strtoull(value, &end, 0);
+        if (errno || end == value || *end || *value == '-')
+            return cmd_refuse(HONE_EUSAGE, "%s %s: not an integer from 0 to 2^64 - 1", name, value);
+        *(uint64_t *)o->to = u;
+        break;
+    }
+    case OPTION_TEXT:
+        *(const char **)o->to = value;
+        break;
+    case OPTION_APPEND:
+        rc = option_append(o->to, value);
+        break;
+    }
+    return rc;
+}
+
+/* Sets the options in argv and moves the other arguments to its front. 0 or the exit code. */
+static int options_parse(const struct command *c, int argc, char **argv, int *n_args)
+{
+    *n_args = 0;
+    bool only_args = false;
+    for (int i = 0; i < argc; i++) {
+        char *word = argv[i];
+        if (only_args || word[0] != '-' || !word[1]) {
+            argv[(*n_args)++] = word;
+            continue;
+        }
+        if (!strcmp(word, "--")) {
+            only_args = true;
+            continue;
+        }
+        size_t n = !strncmp(word, "--", 2) ? strcspn(word, "=") : strlen(word);
+        const struct option *o = option_find(c, word, n);
+        if (!o)
+            return cmd_refuse(HONE_EUSAGE, "%s: no option %.*s; see hone %s --help", c->name, (int)n, word, c->name);
+        const char *value = word[n] == '=' ? word + n + 1 : NULL;
+        word[n] = 0;
+        if (o->value && !value) {
+            if (i + 1 == argc)
+                return cmd_refuse(HONE_EUSAGE, "%s: %s needs a value (%s)", c->name, word, o->value);
+            value = argv[++i];
+        }
+        if (!o->value && value)
+            return cmd_refuse(HONE_EUSAGE, "%s: %s takes no value", c->name, word);
+        int rc = option_set(o, word, value);
+        if (rc)
+            return rc;
+    }
+    return 0;
+}
+
+static void print_options(const struct option *o, int n)
+{
+    for (int i = 0; i < n; i++) {
+        char left[100];
+        snprintf(left, sizeof left, "%s%s%s", o[i].names, o[i].value ? " " : "", o[i].value ? o[i].value : "");
+        printf("  %-34s%s%s\n", left, strlen(left) > 33 ? "\n                                    " : "", o[i].help);
+    }
+}
+
+static int print_help(const struct command *c)
+{
+    int n;
+    const struct option *own = options_of(c, &n);
+    printf("hone %s: %s\n\nusage: hone %s [options] %s\n\n", c->name, c->summary, c->name, c->usage);
+    print_options(own, n);
+    print_options(common, (int)(sizeof common / sizeof *common));
+    printf("\nexample:\n  %s\n", c->example);
+    return output_flush();
+}
+
+static int print_overview(FILE *to)
+{
+    fprintf(to, "hone runs a GGUF language model and makes it faster on your own hardware, one kernel at a time, with proof.\n\n"
+                "usage: hone COMMAND [options]\n\n");
+    for (int i = 0; i < N_COMMANDS; i++)
+        fprintf(to, "  %-12s%s\n", table[i]->name, table[i]->summary);
+    fprintf(to, "\n`hone COMMAND --help` has the options and an example. `hone --version` says what this is.\n"
+                "Exit codes: 0 done, 1 a check failed, 2 usage, 3 bad input, 4 resources, 5 a fault of hone, 130 interrupted.\n");
+    return to == stdout ? output_flush() : -HONE_EUSAGE;
+}
+
+static void log_to_stderr(void *user, enum log_level level, const char *line)
+{
+    (void)user;
+    progress_end();
+    fprintf(stderr, "hone: %s%s\n", level == LOG_WARN ? "warning: " : "", line);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2)
+        return print_overview(stderr);
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help"))
+        return print_overview(stdout);
+    if (!strcmp(argv[1], "--version")) {
+        printf("hone %s\n", hone_build());
+        return output_flush();
+    }
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error with a message and a code, not a silent death */
+    for (int i = 0; i < N_COMMANDS; i++) {
+        const struct command *c = table[i];
+        if (strcmp(c->name, argv[1]) != 0)
+            continue;
+        int n_args, rc = options_parse(c, argc - 2, argv + 2, &n_args);
+        if (rc)
+            return rc;
+        if (help)
+            return print_help(c);
+        rc = output_check();
+        if (rc)
+            return rc;
+        log_to(log_to_stderr, NULL, verbose ? LOG_DEBUG : LOG_WARN);
+        rc = c->run(n_args, argv + 2);
+        progress_end();
+        int flushed = output_flush();
+        return rc ? rc : flushed;
+    }
+    return cmd_refuse(HONE_EUSAGE, "no command '%s'; see hone --help", argv[1]);
+}

@@ -1,0 +1,216 @@
+/* shared.c: what several subcommands do the same way: failing, printing JSON, opening a model and a session, progress, Ctrl-C. */
+#include "cmd/cmd.h"
+
+#include "base/cpu.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int cmd_fail(const struct hone_error *e)
+{
+    progress_end();
+    if (e->code == HONE_ECANCELED)
+        return EXIT_INTERRUPTED;
+    fprintf(stderr, "hone: ");
+    for (const unsigned char *p = (const unsigned char *)e->message; *p; p++) /* a file's bytes must not drive the terminal */
+        if (*p < 0x20 || *p == 0x7f)
+            fprintf(stderr, "\\x%02x", *p);
+        else
+            fputc(*p, stderr);
+    fputc('\n', stderr);
+    return -e->code;
+}
+
+int cmd_refuse(int code, const char *format, ...)
+{
+    struct hone_error e = {.code = code};
+    va_list ap;
+    va_start(ap, format);
+    vsnprintf(e.message, sizeof e.message, format, ap);
+    va_end(ap);
+    return cmd_fail(&e);
+}
+
+const char *output_format = "text";
+
+bool output_json(void)
+{
+    return strcmp(output_format, "text") != 0;
+}
+
+int output_check(void)
+{
+    if (strcmp(output_format, "text") && strcmp(output_format, "json") && strcmp(output_format, "jsonl"))
+        return cmd_refuse(HONE_EUSAGE, "-o %s: text, json and jsonl are possible", output_format);
+    return 0;
+}
+
+int output_flush(void)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    return cmd_refuse(HONE_ERESOURCE, "cannot write to stdout: %s", strerror(errno));
+}
+
+int output_print(json_t *value)
+{
+    size_t flags = strcmp(output_format, "json") ? JSON_COMPACT : JSON_INDENT(2);
+    int failed = value ? json_dumpf(value, stdout, flags | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : -1;
+    json_decref(value);
+    if (failed)
+        return cmd_refuse(HONE_EFAULT, "cannot write the JSON output");
+    putchar('\n');
+    return output_flush();
+}
+
+struct model_args model_args = {.n_batch = 512, .poll = 50};
+
+int cmd_open_model(struct hone_model **m)
+{
+    struct hone_error e;
+    *m = NULL;
+    if (!model_args.model)
+        return cmd_refuse(HONE_EUSAGE, "which model? give -m FILE");
+    e.code = 0;
+    if (model_args.mask && cpu_mask(model_args.mask, &e))
+        return cmd_fail(&e);
+    return hone_model_open(m, model_args.model, &e) ? cmd_fail(&e) : 0;
+}
+
+static int show_prefill(void *user, float done)
+{
+    (void)user;
+    return progress_show("prefill", done);
+}
+
+int cmd_open_session(struct hone_session **s, const struct hone_model *m, const struct hone_session_params *base)
+{
+    struct hone_session_params p = base ? *base : hone_session_defaults();
+    p.n_ctx = model_args.n_ctx;
+    p.n_batch = model_args.n_batch;
+    p.n_threads = model_args.n_threads;
+    p.poll = model_args.poll;
+    p.type_k = model_args.type_k;
+    p.type_v = model_args.type_v;
+    p.recipe = model_args.recipe;
+    p.gates = model_args.set;
+    p.strict = model_args.strict;
+    if (isatty(STDERR_FILENO))
+        p.progress = show_prefill;
+    struct hone_error e;
+    return hone_session_create(s, m, &p, &e) ? cmd_fail(&e) : 0;
+}
+
+static bool progress_shown;
+
+int progress_show(const char *label, float done)
+{
+    if (isatty(STDERR_FILENO)) {
+        fprintf(stderr, "\r%s %3.0f %%\033[K", label, 100 * (double)done);
+        fflush(stderr);
+        progress_shown = true;
+    }
+    return interrupted();
+}
+
+void progress_end(void)
+{
+    if (progress_shown)
+        fputs("\r\033[K", stderr);
+    progress_shown = false;
+}
+
+static volatile sig_atomic_t interrupt_flag;
+static struct hone_session *volatile interrupt_target;
+
+static void on_signal(int number)
+{
+    (void)number;
+    interrupt_flag = 1;
+    if (interrupt_target)
+        hone_session_cancel(interrupt_target);
+}
+
+bool interrupted(void)
+{
+    return interrupt_flag;
+}
+
+void interrupt_clear(void)
+{
+    interrupt_flag = 0;
+}
+
+void interrupt_session(struct hone_session *s)
+{
+    interrupt_target = s;
+    /* SA_RESETHAND: the second Ctrl-C acts as if nobody listened. */
+    struct sigaction act = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    sigemptyset(&act.sa_mask);
+    sigaction(SIGINT, &act, NULL);
+    sigaction(SIGTERM, &act, NULL);
+}
+
+int file_read(char **text, size_t *size, const char *path, struct hone_error *e)
+{
+    FILE *f = strcmp(path, "-") ? fopen(path, "rbe") : stdin;
+    if (!f)
+        return err_set(e, HONE_EINPUT, "%s: %s", path, strerror(errno));
+    size_t cap = 1 << 16, n = 0;
+    char *data = malloc(cap + 1);
+    int rc = 0;
+    while (data) {
+        n += fread(data + n, 1, cap - n, f);
+        if (n < cap)
+            break;
+        cap *= 2;
+        char *larger = realloc(data, cap + 1);
+        if (!larger)
+            free(data);
+        data = larger;
+    }
+    if (!data)
+        rc = err_set(e, HONE_ERESOURCE, "%s: no memory for more than %zu bytes", path, n);
+    else if (ferror(f))
+        rc = err_set(e, HONE_EINPUT, "%s: %s", path, strerror(errno));
+    if (f != stdin)
+        fclose(f);
+    if (rc) {
+        free(data);
+        return rc;
+    }
+    data[n] = 0;
+    *text = data;
+    *size = n;
+    return 0;
+}
+
+int tokens_parse(int32_t **ids, size_t *n, const char *text, struct hone_error *e)
+{
+    size_t cap = strlen(text) / 2 + 1;
+    *n = 0;
+    *ids = malloc(cap * sizeof **ids);
+    if (!*ids)
+        return err_set(e, HONE_ERESOURCE, "no memory for %zu tokens", cap);
+    const char *p = text;
+    for (;;) {
+        p += strspn(p, " \t\r\n,/[]");
+        if (!*p)
+            return 0;
+        char *end;
+        errno = 0;
+        long id = strtol(p, &end, 10);
+        if (end == p || errno || id < 0 || id > INT32_MAX || (*end && !strchr(" \t\r\n,/]", *end))) {
+            free(*ids);
+            *ids = NULL;
+            return err_set(e, HONE_EINPUT, "token list: '%.20s' at character %zu is not a token id", p, (size_t)(p - text) + 1);
+        }
+        (*ids)[(*n)++] = (int32_t)id;
+        p = end;
+    }
+}

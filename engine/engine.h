@@ -1,0 +1,22 @@
+/* engine.h: what the lab and the command line may see of a model and a session beyond include/hone.h. */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include "graph/plan.h"
+#include "hone.h"
+#include "model/model.h"
+
+struct hone_model {
+    struct model *model;
+};
+
+/* Plans a step of n_tokens tokens with n_outputs outputs, without running it: for inspect and trace. Valid until the next
+ * call on the session. */
+int session_plan(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, const struct plan **out, struct hone_error *e);
+/* The observer of all later runs; NULL: none. Its memory stays the caller's. */
+void session_observe(struct hone_session *s, const struct observer *o);
+/* Bytes of the KV cells, and of the values and scratch of the plans made so far. */
+size_t session_kv_bytes(const struct hone_session *s);
+size_t session_value_bytes(const struct hone_session *s);
+
+#endif

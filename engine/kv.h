@@ -1,0 +1,37 @@
+/* kv.h: the KV cache: cells, and a map from the positions of each sequence to them.
+ *
+ * A layer's keys are one tensor [head_dim, n_cells, n_kv_head], its values another. Position p of sequence s lives in cell
+ * map[s][p]; several sequences may share a cell (fork), and a cell is free when none does. Positions are only ever appended or cut off at
+ * the end, so a shared cell is never written over and needs no copy. */
+#ifndef ENGINE_KV_H
+#define ENGINE_KV_H
+
+#include "model/model.h"
+
+struct kv {
+    int32_t n_ctx, n_seq, n_cells;
+    int32_t *map;      /* [n_seq][n_ctx]; entries behind a sequence's length are meaningless but valid cells */
+    int32_t *length;   /* [n_seq] */
+    int32_t *users;    /* [n_cells]: sequences that share it */
+    int32_t *free_list;
+    int32_t n_free;
+    struct tensor *tensors;  /* 2 a layer */
+    struct tensor **k, **v;  /* by layer; NULL where it has none */
+    void *memory;
+    size_t bytes;
+};
+
+/* Bytes that n_cells cells of all layers take. */
+size_t kv_bytes(const struct model *m, enum format_id k, enum format_id v, int64_t n_cells);
+/* Allocates for n_seq sequences of n_ctx positions. HONE_ERESOURCE names need, what is available and the n_ctx that would fit. */
+int kv_create(struct kv *kv, const struct model *m, int32_t n_ctx, int32_t n_seq, enum format_id k, enum format_id v,
+              struct hone_error *e);
+void kv_free(struct kv *kv);
+/* Appends one position to seq and returns its cell. There is room: length[seq] < n_ctx. */
+int32_t kv_append(struct kv *kv, int32_t seq);
+/* Cuts seq to length positions (at most its own). */
+void kv_truncate(struct kv *kv, int32_t seq, int32_t length);
+/* Makes `to` share all cells of `from`. */
+void kv_fork(struct kv *kv, int32_t from, int32_t to);
+
+#endif

@@ -1,0 +1,459 @@
+/* session.c: one user's run of a model: KV cells, a pool of threads, and the plans made so far.
+ *
+ * A plan is made for each number of tokens and outputs that comes up and kept (a decode step always meets the same one, so it plans and
+ * allocates nothing). The exact count is the key: rounding it up to a bucket, with padded rows, saves a few plans of 0.2 ms
+ * and pays for them with work at every prompt's last chunk. All plans share one block for values, which grows to the largest. */
+#include "engine/engine.h"
+#include "engine/kv.h"
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/log.h"
+#include "base/mmap.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_PLANS = 8, DEFAULT_CTX_CAP = 4096 };
+
+struct planned {
+    struct arena arena;
+    struct graph graph;
+    struct step_inputs in;
+    struct plan *plan; /* NULL: the slot is free */
+    uint64_t used;     /* when last, in session->clock's time */
+};
+
+struct hone_session {
+    const struct model *model;
+    struct hone_session_params params;
+    struct gates gates;
+    struct pool *pool;
+    struct kv kv;
+    struct planned plans[MAX_PLANS];
+    uint64_t clock;
+    void *values;
+    size_t value_bytes;
+    void *scratch;
+    size_t scratch_stride;
+    float *logits;
+    size_t n_logits, cap_logits; /* rows */
+    const struct observer *observer;
+    atomic_int cancel;
+    atomic_int steps_done;
+};
+
+struct hone_session_params hone_session_defaults(void)
+{
+    return (struct hone_session_params){.size = sizeof(struct hone_session_params), .n_seq = 1, .n_batch = 512, .poll = 50};
+}
+
+static int kv_format(const char *name, bool reference, const char *flag, enum format_id *out, struct hone_error *e)
+{
+    *out = reference ? FORMAT_F32 : FORMAT_F16;
+    if (name && format_by_name(name, out))
+        return err_set(e, HONE_EUSAGE, "%s %s: no such format", flag, name);
+    return 0;
+}
+
+static int check_params(const struct hone_session_params *p, struct hone_error *e)
+{
+    if (p->size != sizeof *p)
+        return err_set(e, HONE_EUSAGE, "session parameters of %u bytes; this library has %zu: start from hone_session_defaults()",
+                       p->size, sizeof *p);
+    if (p->n_ctx < 0)
+        return err_set(e, HONE_EUSAGE, "a context of %d", p->n_ctx);
+    if (p->n_seq < 1 || p->n_seq > 64)
+        return err_set(e, HONE_EUSAGE, "%d sequences; 1 to 64 are possible", p->n_seq);
+    if (p->n_batch < 1 || p->n_batch > 65536)
+        return err_set(e, HONE_EUSAGE, "a batch of %d; 1 to 65536 are possible", p->n_batch);
+    if (p->n_threads < 0 || p->n_threads > 1024)
+        return err_set(e, HONE_EUSAGE, "%d threads; 1 to 1024 are possible, 0 is one a core", p->n_threads);
+    return 0;
+}
+
+enum { RECIPE_LIMIT = 1 << 20 };
+
+static int recipe_read(struct gates *g, const char *path, struct hone_error *e)
+{
+    struct mapping m;
+    int rc = mapping_open(&m, path, e);
+    if (rc)
+        return rc;
+    char *text = m.size <= RECIPE_LIMIT ? malloc(m.size + 1) : NULL;
+    if (!text) {
+        rc = err_set(e, HONE_EINPUT, "%s: %zu bytes is no recipe", path, m.size);
+    } else {
+        if (m.size)
+            memcpy(text, m.data, m.size);
+        text[m.size] = 0;
+        if (strlen(text) != m.size)
+            rc = err_set(e, HONE_EINPUT, "%s: a NUL at offset %zu", path, strlen(text));
+        else if (gates_parse(g, text, path, e))
+            rc = e->code = HONE_EINPUT;
+    }
+    free(text);
+    mapping_close(&m);
+    return rc;
+}
+
+static int session_open(struct hone_session *s, struct hone_error *e)
+{
+    struct hone_session_params *p = &s->params;
+    const char *environment = getenv("HONE_SET");
+    int rc = p->recipe ? recipe_read(&s->gates, p->recipe, e) : 0;
+    if (!rc && environment)
+        rc = gates_parse(&s->gates, environment, "HONE_SET", e);
+    if (!rc && p->gates)
+        rc = gates_parse(&s->gates, p->gates, "--set", e);
+    enum format_id k = FORMAT_F16, v = FORMAT_F16;
+    if (!rc)
+        rc = kv_format(p->type_k, gates_all_reference(&s->gates), "-ctk", &k, e);
+    if (!rc)
+        rc = kv_format(p->type_v, gates_all_reference(&s->gates), "-ctv", &v, e);
+    if (rc)
+        return rc;
+    if (!p->n_ctx)
+        p->n_ctx = s->model->n_ctx_train < DEFAULT_CTX_CAP ? s->model->n_ctx_train : DEFAULT_CTX_CAP;
+    if (!p->n_threads)
+        p->n_threads = cpu_cores();
+    if (p->n_ctx > s->model->n_ctx_train)
+        log_line(LOG_WARN, "a context of %d is longer than the %d that the model was trained on", p->n_ctx, s->model->n_ctx_train);
+    rc = kv_create(&s->kv, s->model, p->n_ctx, p->n_seq, k, v, e);
+    if (rc)
+        return rc;
+    s->pool = pool_create(p->n_threads, p->poll, e);
+    return s->pool ? 0 : e->code;
+}
+
+int hone_session_create(struct hone_session **out, const struct hone_model *m, const struct hone_session_params *p,
+                        struct hone_error *e)
+{
+    struct hone_error own = {0};
+    struct hone_session *s = NULL;
+    int rc = check_params(p, &own);
+    if (!rc) {
+        s = calloc(1, sizeof *s);
+        rc = s ? 0 : err_set(&own, HONE_ERESOURCE, "no memory for a session");
+    }
+    if (!rc) {
+        s->model = m->model;
+        s->params = *p;
+        rc = session_open(s, &own);
+    }
+    if (rc) {
+        hone_session_free(s);
+        s = NULL;
+    }
+    *out = s;
+    if (e)
+        *e = own;
+    return rc;
+}
+
+static void planned_free(struct planned *p)
+{
+    arena_free(&p->arena);
+    *p = (struct planned){0};
+}
+
+void hone_session_free(struct hone_session *s)
+{
+    if (!s)
+        return;
+    for (int i = 0; i < MAX_PLANS; i++)
+        planned_free(&s->plans[i]);
+    pool_free(s->pool);
+    kv_free(&s->kv);
+    gates_free(&s->gates);
+    pages_free(s->values, s->value_bytes);
+    free(s->scratch);
+    free(s->logits);
+    free(s);
+}
+
+int32_t hone_session_n_ctx(const struct hone_session *s)
+{
+    return s->kv.n_ctx;
+}
+
+/* Room for a plan's values and scratch; a larger block means new addresses for all plans. */
+static int session_reserve(struct hone_session *s, const struct plan *p, struct hone_error *e)
+{
+    if (p->value_bytes > s->value_bytes) {
+        void *block = pages_alloc(p->value_bytes);
+        if (!block)
+            return err_set(e, HONE_ERESOURCE, "no memory for a step's values: %.1f MiB", (double)p->value_bytes / 0x1p20);
+        pages_free(s->values, s->value_bytes);
+        s->values = block;
+        s->value_bytes = p->value_bytes;
+        for (int i = 0; i < MAX_PLANS; i++)
+            if (s->plans[i].plan)
+                plan_bind(s->plans[i].plan, block);
+    }
+    size_t stride = (p->scratch_bytes + 63) / 64 * 64;
+    if (stride > s->scratch_stride || !s->scratch) {
+        void *scratch = aligned_alloc(64, (stride + 64) * (size_t)s->params.n_threads);
+        if (!scratch)
+            return err_set(e, HONE_ERESOURCE, "no memory for scratch: %.1f MiB a thread", (double)stride / 0x1p20);
+        free(s->scratch);
+        s->scratch = scratch;
+        s->scratch_stride = stride;
+    }
+    return 0;
+}
+
+static int plan_make(struct hone_session *s, struct planned *p, int32_t n_tokens, int32_t n_outputs, struct hone_error *e)
+{
+    struct graph *g = &p->graph;
+    struct step_inputs *in = &p->in;
+    int64_t n = n_tokens, n_out = n_outputs;
+    graph_init(g, &p->arena);
+    *in = (struct step_inputs){.n_tokens = n_tokens, .n_outputs = n_outputs, .k = s->kv.k, .v = s->kv.v};
+    in->tokens = graph_input(g, "tokens", FORMAT_I32, 1, &n);
+    in->positions = graph_input(g, "positions", FORMAT_I32, 1, &n);
+    in->sequences = graph_input(g, "sequences", FORMAT_I32, 1, &n);
+    in->cells = graph_input(g, "cells", FORMAT_I32, 1, &n);
+    in->outputs = graph_input(g, "outputs", FORMAT_I32, 1, &n_out);
+    in->map = graph_input(g, "kv_map", FORMAT_I32, 2, (int64_t[]){s->kv.n_ctx, s->kv.n_seq});
+    if (in->map) { /* the map is large and lives across steps: the step reads it where it is */
+        in->map->kind = TENSOR_STATE;
+        in->map->data = s->kv.map;
+    }
+    if (!g->error.code)
+        s->model->arch->build(s->model, g, in);
+    struct plan *plan;
+    int rc = plan_create(&plan, g, &s->gates, s->params.strict, e);
+    if (!rc)
+        rc = session_reserve(s, plan, e);
+    if (rc)
+        return rc;
+    p->plan = plan;
+    plan_bind(plan, s->values);
+    return 0;
+}
+
+/* The plan for this many tokens and outputs: kept, or made in place of the one longest unused. */
+static int planned_get(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, struct planned **out, struct hone_error *e)
+{
+    struct planned *oldest = &s->plans[0];
+    for (int i = 0; i < MAX_PLANS; i++) {
+        struct planned *p = &s->plans[i];
+        if (p->plan && p->in.n_tokens == n_tokens && p->in.n_outputs == n_outputs) {
+            p->used = ++s->clock;
+            *out = p;
+            return 0;
+        }
+        if (p->used < oldest->used)
+            oldest = p;
+    }
+    planned_free(oldest);
+    int rc = plan_make(s, oldest, n_tokens, n_outputs, e);
+    if (rc) {
+        planned_free(oldest);
+        return rc;
+    }
+    oldest->used = ++s->clock;
+    *out = oldest;
+    return 0;
+}
+
+int session_plan(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, const struct plan **out, struct hone_error *e)
+{
+    struct planned *p;
+    int rc = planned_get(s, n_tokens, n_outputs, &p, e);
+    if (!rc)
+        *out = p->plan;
+    return rc;
+}
+
+void session_observe(struct hone_session *s, const struct observer *o)
+{
+    s->observer = o;
+}
+
+size_t session_kv_bytes(const struct hone_session *s)
+{
+    return s->kv.bytes;
+}
+
+size_t session_value_bytes(const struct hone_session *s)
+{
+    return s->value_bytes + s->scratch_stride * (size_t)s->params.n_threads;
+}
+
+/* Progress is asked for at most ten times a second, from inside the run, on thread 0. */
+struct progress {
+    struct hone_session *s;
+    const struct observer *inner;
+    size_t done, now, total; /* tokens before this chunk, in it, in all */
+    int64_t last;
+};
+
+static int progress_before(void *user, const struct plan *plan, int step)
+{
+    struct progress *p = user;
+    return p->inner && p->inner->before ? p->inner->before(p->inner->user, plan, step) : 0;
+}
+
+static int progress_after(void *user, const struct plan *plan, int step, int64_t ns)
+{
+    struct progress *p = user;
+    int rc = p->inner && p->inner->after ? p->inner->after(p->inner->user, plan, step, ns) : 0;
+    int64_t t = clock_ns();
+    if (rc || t - p->last < 100000000)
+        return rc;
+    p->last = t;
+    double share = ((double)p->done + (double)p->now * (step + 1) / plan->n_steps) / (double)p->total;
+    return p->s->params.progress(p->s->params.progress_user, (float)share) ? HONE_ECANCELED : 0;
+}
+
+/* One chunk: at most n_batch tokens, whose cells are appended already. */
+static int eval_chunk(struct hone_session *s, const struct hone_token *tokens, const int32_t *positions, int32_t n,
+                      struct progress *progress, struct hone_error *e)
+{
+    int32_t n_outputs = 0;
+    for (int32_t i = 0; i < n; i++)
+        n_outputs += tokens[i].want_logits;
+    struct planned *p;
+    /* A chunk whose logits nobody wants still runs with one output: a graph without any would be another shape to plan and test. */
+    int rc = planned_get(s, n, n_outputs ? n_outputs : 1, &p, e);
+    if (rc)
+        return rc;
+    int32_t *ids = p->in.tokens->data, *pos = p->in.positions->data, *seqs = p->in.sequences->data, *cells = p->in.cells->data,
+            *outputs = p->in.outputs->data;
+    outputs[0] = n - 1;
+    for (int32_t i = 0, o = 0; i < n; i++) {
+        ids[i] = tokens[i].id;
+        pos[i] = positions[i];
+        seqs[i] = tokens[i].seq;
+        cells[i] = s->kv.map[(int64_t)tokens[i].seq * s->kv.n_ctx + positions[i]];
+        if (tokens[i].want_logits)
+            outputs[o++] = i;
+    }
+    struct observer with_progress = {progress, progress_before, progress_after};
+    struct run run = {.pool = s->pool, .scratch = s->scratch, .scratch_stride = s->scratch_stride, .cancel = &s->cancel,
+                      .observer = progress ? &with_progress : s->observer};
+    rc = plan_run(p->plan, &run, e);
+    if (!rc && n_outputs) {
+        size_t row = (size_t)s->model->n_vocab;
+        memcpy(s->logits + s->n_logits * row, p->graph.logits->data, (size_t)n_outputs * row * sizeof(float));
+        s->n_logits += (size_t)n_outputs;
+    }
+    return rc;
+}
+
+/* Ids, sequences and room, before anything changes; and the room for the logits. */
+static int eval_check(struct hone_session *s, const struct hone_token *tokens, size_t n, struct hone_error *e)
+{
+    if (n > INT32_MAX)
+        return err_set(e, HONE_EUSAGE, "%zu tokens in one call", n);
+    size_t outputs = 0;
+    int32_t more[64] = {0};
+    for (size_t i = 0; i < n; i++) {
+        const struct hone_token *t = &tokens[i];
+        if (t->id < 0 || t->id >= s->model->n_vocab)
+            return err_set(e, HONE_EINPUT, "token %zu has id %d; the vocabulary has 0 to %d", i, t->id, s->model->n_vocab - 1);
+        if (t->seq < 0 || t->seq >= s->kv.n_seq)
+            return err_set(e, HONE_EUSAGE, "token %zu is of sequence %d; the session has %d", i, t->seq, s->kv.n_seq);
+        if (s->kv.length[t->seq] + ++more[t->seq] > s->kv.n_ctx)
+            return err_set(e, HONE_EINPUT, "sequence %d would grow to more than its context of %d positions (-c)", t->seq,
+                           s->kv.n_ctx);
+        outputs += t->want_logits;
+    }
+    if (outputs > s->cap_logits) {
+        size_t bytes;
+        if (__builtin_mul_overflow(outputs, (size_t)s->model->n_vocab * sizeof(float), &bytes))
+            return err_set(e, HONE_EUSAGE, "logits of %zu tokens", outputs);
+        float *logits = realloc(s->logits, bytes);
+        if (!logits)
+            return err_set(e, HONE_ERESOURCE, "no memory for the logits of %zu tokens: %.1f MiB", outputs, (double)bytes / 0x1p20);
+        s->logits = logits;
+        s->cap_logits = outputs;
+    }
+    return 0;
+}
+
+int hone_session_eval(struct hone_session *s, const struct hone_token *tokens, size_t n, struct hone_error *e)
+{
+    struct hone_error own = {0};
+    int rc = eval_check(s, tokens, n, &own);
+    int32_t before[64], *positions = NULL;
+    if (!rc) {
+        positions = malloc(n * sizeof *positions + 1);
+        rc = positions ? 0 : err_set(&own, HONE_ERESOURCE, "no memory for %zu tokens", n);
+    }
+    if (!rc) {
+        memcpy(before, s->kv.length, (size_t)s->kv.n_seq * sizeof *before);
+        s->n_logits = 0;
+        struct progress progress = {.s = s, .inner = s->observer, .total = n, .last = clock_ns()};
+        for (size_t i = 0; i < n && !rc; i += progress.now) {
+            progress.done = i;
+            progress.now = n - i < (size_t)s->params.n_batch ? n - i : (size_t)s->params.n_batch;
+            for (size_t j = i; j < i + progress.now; j++) {
+                positions[j] = s->kv.length[tokens[j].seq];
+                kv_append(&s->kv, tokens[j].seq);
+            }
+            rc = eval_chunk(s, tokens + i, positions + i, (int32_t)progress.now, s->params.progress && n > 1 ? &progress : NULL,
+                            &own);
+        }
+        if (rc) {
+            s->n_logits = 0;
+            for (int32_t q = 0; q < s->kv.n_seq; q++)
+                kv_truncate(&s->kv, q, before[q]);
+        }
+        if (rc == HONE_ECANCELED)
+            atomic_store(&s->cancel, 0);
+    }
+    free(positions);
+    if (e)
+        *e = own;
+    return rc;
+}
+
+const float *hone_session_logits(const struct hone_session *s, size_t i)
+{
+    return i < s->n_logits ? s->logits + i * (size_t)s->model->n_vocab : NULL;
+}
+
+int32_t hone_session_length(const struct hone_session *s, int32_t seq)
+{
+    return seq >= 0 && seq < s->kv.n_seq ? s->kv.length[seq] : 0;
+}
+
+static int check_seq(const struct hone_session *s, int32_t seq, struct hone_error *e)
+{
+    return seq >= 0 && seq < s->kv.n_seq ? 0 : err_set(e, HONE_EUSAGE, "sequence %d; the session has %d", seq, s->kv.n_seq);
+}
+
+int hone_session_rewind(struct hone_session *s, int32_t seq, int32_t length, struct hone_error *e)
+{
+    struct hone_error own = {0};
+    int rc = check_seq(s, seq, &own);
+    if (!rc && (length < 0 || length > s->kv.length[seq]))
+        rc = err_set(&own, HONE_EUSAGE, "sequence %d holds %d positions; it cannot go back to %d", seq, s->kv.length[seq], length);
+    if (!rc)
+        kv_truncate(&s->kv, seq, length);
+    if (e)
+        *e = own;
+    return rc;
+}
+
+int hone_session_fork(struct hone_session *s, int32_t from, int32_t to, struct hone_error *e)
+{
+    struct hone_error own = {0};
+    int rc = check_seq(s, from, &own);
+    if (!rc)
+        rc = check_seq(s, to, &own);
+    if (!rc)
+        kv_fork(&s->kv, from, to);
+    if (e)
+        *e = own;
+    return rc;
+}
+
+void hone_session_cancel(struct hone_session *s)
+{
+    atomic_store(&s->cancel, 1);
+}

@@ -1,0 +1,179 @@
+/* gates.c: parsing and matching gates. A gate that names an op, a format or a backend that does not exist is refused when it is
+ * read, not when it fails to match: a misspelt gate that silently does nothing has cost people days. Whether a
+ * variant exists and fits is the planner's to say, since plug-ins bring their own. */
+#include "graph/gates.h"
+
+#include "backends/backend.h"
+
+#include <ctype.h>
+#include <fnmatch.h>
+#include <stdio.h>
+#include <string.h>
+
+static int gate_refuse(struct hone_error *e, const struct gate *gate, const char *what)
+{
+    return err_set(e, HONE_EUSAGE, "%s: gate '%s': %s", gate->source, gate->text, what);
+}
+
+static struct gate *gates_append(struct gates *g, const struct gate *gate)
+{
+    if (g->n == g->cap) {
+        int cap = g->cap ? 2 * g->cap : 16;
+        struct gate *list = arena_array(&g->arena, (size_t)cap, sizeof *list);
+        if (!list)
+            return NULL;
+        if (g->n)
+            memcpy(list, g->list, (size_t)g->n * sizeof *list);
+        g->list = list;
+        g->cap = cap;
+    }
+    g->list[g->n] = *gate;
+    return &g->list[g->n++];
+}
+
+static int gate_add(struct gates *g, const struct gate *gate, struct hone_error *e)
+{
+    return gates_append(g, gate) ? 0 : err_set(e, HONE_ERESOURCE, "no memory for gates");
+}
+
+static int unknown_op(struct hone_error *e, const struct gate *gate, const char *name)
+{
+    char text[400];
+    int n = snprintf(text, sizeof text, "no op '%s'; ops:", name);
+    for (int i = 0; i < N_OPS && n < (int)sizeof text; i++)
+        if (!op_get((enum op)i)->alias)
+            n += snprintf(text + n, sizeof text - (size_t)n, " %s", op_get((enum op)i)->name);
+    return gate_refuse(e, gate, text);
+}
+
+/* skip=<op>,<op>: one gate an op, all with the same text. */
+static int parse_skip(struct gates *g, struct gate *gate, char *value, struct hone_error *e)
+{
+    for (char *word = strtok(value, ","); word; word = strtok(NULL, ",")) {
+        enum op op;
+        if (op_by_name(word, &op))
+            return unknown_op(e, gate, word);
+        gate->op = (int)op;
+        gate->variant = "ref";
+        int rc = gate_add(g, gate, e);
+        if (rc)
+            return rc;
+    }
+    return gate->op < 0 ? gate_refuse(e, gate, "skip= needs at least one op") : 0;
+}
+
+/* name is what stands behind "kernel": "", or ".<word>..." with an optional "@glob". */
+static int parse_kernel(struct gates *g, struct gate *gate, char *name, char *value, struct hone_error *e)
+{
+    char *glob = strchr(name, '@');
+    if (glob) {
+        *glob++ = 0;
+        if (!*glob)
+            return gate_refuse(e, gate, "nothing behind '@'");
+        gate->glob = glob;
+    }
+    gate->variant = value;
+    char *words[4];
+    int n = 0;
+    for (char *w = strtok(name, "."); w; w = strtok(NULL, ".")) {
+        if (n == 3)
+            return gate_refuse(e, gate, "at most backend, op and format may be named");
+        words[n++] = w;
+    }
+    int i = 0;
+    if (i < n && backend_by_name(words[i]))
+        gate->backend = words[i++];
+    enum op op;
+    if (i < n) {
+        if (op_by_name(words[i], &op))
+            return unknown_op(e, gate, words[i]);
+        gate->op = (int)op;
+        i++;
+    }
+    enum format_id format;
+    if (i < n) {
+        if (format_by_name(words[i], &format))
+            return gate_refuse(e, gate, "no such weight format");
+        gate->format = (int)format;
+        i++;
+    }
+    if (i < n)
+        return gate_refuse(e, gate, "the order is kernel[.backend].op[.format][@node]");
+    if (gate->op < 0 && strcmp(value, "ref") != 0)
+        return gate_refuse(e, gate, "only 'ref' can be set for every op at once");
+    return gate_add(g, gate, e);
+}
+
+static int parse_one(struct gates *g, char *word, const char *source, struct hone_error *e)
+{
+    struct gate gate = {.text = arena_strdup(&g->arena, word), .source = source, .op = -1, .format = -1};
+    char *own = arena_strdup(&g->arena, word);
+    if (!gate.text || !own)
+        return err_set(e, HONE_ERESOURCE, "no memory for gates");
+    char *value = strchr(own, '=');
+    if (!value || !value[1])
+        return gate_refuse(e, &gate, "a gate is name=value");
+    *value++ = 0;
+    if (!strcmp(own, "skip"))
+        return parse_skip(g, &gate, value, e);
+    if (!strncmp(own, "kernel", 6) && (!own[6] || own[6] == '.' || own[6] == '@'))
+        return parse_kernel(g, &gate, own + 6, value, e);
+    return gate_refuse(e, &gate, "unknown gate; known: kernel[.backend].op[.format][@node]=variant, kernel=ref, skip=op,...");
+}
+
+int gates_parse(struct gates *g, const char *text, const char *source, struct hone_error *e)
+{
+    int before = g->n, rc = 0;
+    char *own = arena_strdup(&g->arena, text);
+    source = arena_strdup(&g->arena, source);
+    if (!own || !source)
+        return err_set(e, HONE_ERESOURCE, "no memory for gates");
+    for (char *p = own; *p && !rc;) {
+        if (*p == '#') {
+            p += strcspn(p, "\n");
+            continue;
+        }
+        if (isspace((unsigned char)*p) || *p == ';') {
+            p++;
+            continue;
+        }
+        size_t n = strcspn(p, " \t\r\n\f\v;");
+        char end = p[n];
+        p[n] = 0;
+        rc = parse_one(g, p, source, e);
+        p += n + (end != 0);
+    }
+    if (rc)
+        g->n = before;
+    return rc;
+}
+
+void gates_free(struct gates *g)
+{
+    arena_free(&g->arena);
+    *g = (struct gates){0};
+}
+
+const struct gate *gates_for_node(const struct gates *g, const char *backend, const struct node *n)
+{
+    for (int i = g->n; i-- > 0;) {
+        const struct gate *gate = &g->list[i];
+        if ((gate->op < 0 || gate->op == (int)n->op) && (!gate->backend || !strcmp(gate->backend, backend)) &&
+            (gate->format < 0 || gate->format == (int)n->src[0]->format) &&
+            (!gate->glob || !fnmatch(gate->glob, n->out->name, 0)))
+            return gate;
+    }
+    return NULL;
+}
+
+bool gates_all_reference(const struct gates *g)
+{
+    for (int i = g->n; i-- > 0;) {
+        const struct gate *gate = &g->list[i];
+        if (strcmp(gate->variant, "ref") != 0)
+            return false;
+        if (gate->op < 0 && !gate->backend && gate->format < 0 && !gate->glob)
+            return true;
+    }
+    return false;
+}

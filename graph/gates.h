@@ -1,0 +1,39 @@
+/* gates.h: what the user set: which kernel a node takes, which fusions are on.
+ *
+ * A gate is `name=value`:
+ *   kernel[.<backend>].<op>[.<format>][@<node-glob>]=<variant>|ref   kernel=ref (everything)
+ *   skip=<op>,...           short for kernel.<op>=ref for each
+ * Lists are parted by white space or ';'; '#' starts a comment that ends with the line. The later match wins, however specific. */
+#ifndef GRAPH_GATES_H
+#define GRAPH_GATES_H
+
+#include "base/arena.h"
+#include "ops/ops.h"
+
+struct gate {
+    char *text;           /* as the user wrote it, for messages and records */
+    const char *source;   /* "HONE_SET", "--set", a recipe's path */
+    const char *backend;  /* NULL: any */
+    int op;               /* enum op; -1: any */
+    int format;           /* enum format_id of the weight (src[0]); -1: any */
+    const char *glob;     /* of the node's output name; NULL: any */
+    const char *variant;  /* the value */
+};
+
+struct gates {
+    struct arena arena;
+    struct gate *list; /* in order of application */
+    int n, cap;
+};
+
+/* Appends the gates of text. 0, or HONE_EUSAGE with a message that names source and gate and lists what is known. On failure
+ * *g is unchanged. */
+int gates_parse(struct gates *g, const char *text, const char *source, struct hone_error *e);
+void gates_free(struct gates *g);
+
+/* The last gate that is about this node on this backend, or NULL. */
+const struct gate *gates_for_node(const struct gates *g, const char *backend, const struct node *n);
+/* The last gate that is about everything (`kernel=...`) says ref and none after it brings a kernel back. */
+bool gates_all_reference(const struct gates *g);
+
+#endif

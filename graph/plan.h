@@ -1,0 +1,67 @@
+/* plan.h: from a graph to something that can be run again and again: a kernel for every node, the reason for it, a place for
+ * every value.
+ *
+ * The passes, in order: choose a kernel for each node that runs (alias nodes never do), lay the values out in one block of memory. A plan
+ * depends on the graph's shapes and the gates, never on positions or lengths (rule 3). */
+#ifndef GRAPH_PLAN_H
+#define GRAPH_PLAN_H
+
+#include "backends/backend.h"
+#include "graph/gates.h"
+#include "graph/graph.h"
+
+#include <stdatomic.h>
+
+struct passed_over {
+    const struct kernel *kernel;
+    struct reason reason;
+};
+
+struct step {
+    struct node *node;
+    const struct backend *backend;
+    const struct kernel *kernel;
+    const struct gate *gate;    /* that decided, or NULL: the last in the table that fits */
+    struct passed_over *passed; /* the candidates that were not taken, and why */
+    int n_passed;
+};
+
+struct plan {
+    struct graph *graph;
+    struct step *steps;
+    int n_steps;
+    size_t value_bytes;   /* of the block that plan_bind wants */
+    size_t scratch_bytes; /* a worker */
+    int n_gates_unfit;    /* nodes that a gate's variant does not fit */
+};
+
+/* Plans g, whose inputs the caller fills before each run. All memory is of g's arena. With strict, a gate that names
+ * a variant which does not fit is an error; without, it is counted and logged as a warning. */
+int plan_create(struct plan **out, struct graph *g, const struct gates *gates, bool strict, struct hone_error *e);
+/* Gives every value, and every input that has no data yet, its address within block (plan->value_bytes, aligned to 64). May
+ * be called again with another block. */
+void plan_bind(struct plan *p, void *block);
+
+/* "cpu_mul_mat_q4_K_avx512"; writes at most size bytes, returns text. */
+char *kernel_name(const struct backend *b, const struct kernel *k, char *text, size_t size);
+
+/* The lab's eyes: called on thread 0 while the other threads wait. A non-zero return ends the run with that code. */
+struct observer {
+    void *user;
+    int (*before)(void *user, const struct plan *p, int step);
+    int (*after)(void *user, const struct plan *p, int step, int64_t ns);
+};
+
+struct run {
+    struct pool *pool;
+    void *scratch;                   /* pool_size * scratch_stride bytes, aligned to 64 */
+    size_t scratch_stride;           /* a multiple of 64, at least plan->scratch_bytes */
+    const struct observer *observer; /* NULL: none; costs one test a node */
+    atomic_int *cancel;              /* non-zero: end with HONE_ECANCELED; may be NULL */
+    atomic_int *progress;            /* set to the number of steps done; may be NULL */
+};
+
+/* Runs the plan once: the one loop. 0, or the first failing kernel's code with the node's name. */
+int plan_run(const struct plan *p, const struct run *r, struct hone_error *e);
+
+#endif

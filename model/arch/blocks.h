@@ -1,0 +1,49 @@
+/* blocks.h: the building blocks that transformer architectures share. Each reads its keys and tensors in a _load function and emits
+ * its nodes in another; an architecture puts them together and keeps what is its own. Shapes: [n_embd, n_tokens] and so on,
+ * dimension 0 first. */
+#ifndef MODEL_ARCH_BLOCKS_H
+#define MODEL_ARCH_BLOCKS_H
+
+#include "model/loader.h"
+#include "ops/attention.h"
+#include "ops/rope.h"
+#include "ops/unary.h"
+
+/* y = W x + b: weight [n_in, n_out], bias [n_out] or NULL. */
+struct linear {
+    struct tensor *weight, *bias;
+};
+
+struct attention_block {
+    int32_t n_head, n_kv_head, head_dim_k, head_dim_v;
+    struct linear q, k, v, output;
+    struct tensor *q_norm, *k_norm; /* [head_dim_k] or NULL: RMS norm of each head before rope */
+    float eps;
+    struct rope_params rope;
+    struct tensor *rope_factors; /* [n_dims / 2] or NULL */
+    struct attention_params params;
+};
+
+struct ffn_block {
+    struct linear gate, up, down;
+    enum unary_kind activation;
+};
+
+/* <name>.weight [n_in, n_out], and <name>.bias where the file has it. */
+struct linear linear_load(struct loader *l, const char *name, int64_t n_in, int64_t n_out);
+/* Head counts and sizes of layer l->layer, q k v output and their biases. Sets model->memory[l->layer]. */
+void attention_load(struct loader *l, struct attention_block *a);
+/* rope.dimension_count, rope.freq_base and rope.scaling.* into *r. */
+void rope_load(struct loader *l, struct rope_params *r, enum rope_mode mode, int32_t head_dim);
+void ffn_load(struct loader *l, struct ffn_block *f, enum unary_kind activation);
+
+struct tensor *build_linear(struct graph *g, const struct linear *w, struct tensor *x, const char *name);
+/* rms_norm(x) * weight. */
+struct tensor *build_norm(struct graph *g, struct tensor *x, struct tensor *weight, float eps, const char *name);
+/* Attention over the layer's KV cells, from the normed input x to the output projection. */
+struct tensor *build_attention(struct graph *g, const struct attention_block *a, struct tensor *x, const struct step_inputs *in);
+struct tensor *build_ffn(struct graph *g, const struct ffn_block *f, struct tensor *x);
+/* Rows of the tokens whose logits are wanted; emitted behind the last layer's attention, for it and for its residual. */
+struct tensor *build_outputs(struct graph *g, struct tensor *x, const struct step_inputs *in, const char *name);
+
+#endif
