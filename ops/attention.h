@@ -12,11 +12,15 @@
 #ifndef OPS_ATTENTION_H
 #define OPS_ATTENTION_H
 
-#include <stdint.h>
+#include "ops/ops.h"
 
 struct attention_params {
     float scale, softcap; /* softcap 0: none */
     int32_t window;       /* 0: all positions up to the token's own */
 };
+
+/* The cost of a run that reads n_cells cells of each KV head, in n_pairs pairs of a token and a position that it attends to:
+ * what a trace that knows the positions asks for. op_desc.cost takes the whole map, the upper bound. */
+struct cost attention_cost_at(const struct node *n, int64_t n_cells, int64_t n_pairs);
 
 #endif

@@ -36,16 +36,16 @@ struct tensor {
     const struct layout *layout; /* NULL: rows, as in the file (rule 5) */
     int64_t ne[MAX_DIMS];        /* unused dimensions are 1 */
     size_t nb[MAX_DIMS];
-    struct node *producer;  /* the node that writes it; NULL for weights, inputs and states */
-    struct tensor *base;    /* a view: whose memory this is (never itself a view); else NULL */
-    size_t offset;          /* a view: bytes from base's first byte */
-    struct buffer *buffer;  /* where it lives; NULL: plain host memory */
-    void *data;             /* address of the first element, once placed */
+    struct node *producer; /* the node that writes it; NULL for weights, inputs and states */
+    struct tensor *base;   /* a view: whose memory this is (never itself a view); else NULL */
+    size_t offset;         /* a view: bytes from base's first byte */
+    struct buffer *buffer; /* where it lives; NULL: plain host memory */
+    void *data;            /* address of the first element, once placed */
 };
 
 struct node {
     enum op op;
-    int layer;              /* of the model; -1: none */
+    int layer; /* of the model; -1: none */
     struct tensor *out;
     struct tensor *src[MAX_SRC]; /* NULL behind n_src, and for an absent optional source */
     int n_src;
@@ -54,6 +54,9 @@ struct node {
 
 #define node_params(node, type) ((const type *)(const void *)(node)->params)
 
+/* A tensor of this shape can exist: no negative dimension, rows of whole blocks, and bytes and elements that fit an int64_t
+ * with room for the arithmetic of strides. To be asked before tensor_shape wherever a shape comes from outside. */
+bool tensor_shape_fits(enum format_id format, const int64_t ne[MAX_DIMS]);
 /* Sets format, shape and contiguous strides; leaves name, kind and memory alone. ne has n_dims entries. */
 void tensor_shape(struct tensor *t, enum format_id format, int n_dims, const int64_t *ne);
 /* Elements; rows (all dimensions but the first); 0 when any dimension is 0. */
@@ -79,10 +82,12 @@ static inline void *tensor_row(const struct tensor *t, int64_t i1, int64_t i2, i
 }
 
 /* The row (i1, i2, i3) as ne[0] floats: any float format, any layout, any strides. A contiguous f32 row is returned in
- * place; else it is unpacked into dst (ne[0] floats). The one way in which references read. */
+ * place; else it is unpacked into dst (ne[0] floats). The one way in which references read. Float formats only. */
 const float *tensor_read_row(const struct tensor *t, int64_t i1, int64_t i2, int64_t i3, float *dst);
 /* Writes ne[0] floats as the row (i1, i2, i3): packs, follows strides. Not for packed layouts or integer formats. */
 void tensor_write_row(const struct tensor *t, int64_t i1, int64_t i2, int64_t i3, const float *src);
+/* Element (i0, i1, 0, 0) of an i32 tensor, at any alignment. */
+int64_t tensor_read_index(const struct tensor *t, int64_t i0, int64_t i1);
 /* Splits a row number [0, tensor_rows) into (i1, i2, i3). */
 static inline void tensor_row_index(const struct tensor *t, int64_t row, int64_t i[3])
 {

@@ -34,7 +34,7 @@ enum strides {
 
 struct case_src {
     enum format_id format;
-    int64_t ne[MAX_DIMS]; /* 0 stands for 1 */
+    int64_t ne[MAX_DIMS]; /* 0 stands for 1, -1 for an empty dimension */
     enum fill fill;
     enum strides strides;
     int64_t limit; /* for the integer fills */
@@ -72,6 +72,19 @@ int op_by_name(const char *name, enum op *op);
 
 /* For shape rules: HONE_EINPUT with "op <name>: <printf-style text>". */
 int op_refuse(const struct node *n, struct hone_error *e, const char *format, ...) __attribute__((format(printf, 3, 4)));
+/* What every shape rule begins with: as many sources as the op takes, none that it needs absent, each of a shape that can
+ * exist, an output to fill. 0 or a refusal. */
+int op_check(const struct node *n, struct hone_error *e);
+/* Source i is of the given format; is a float format, in any layout; is in file order (no packed layout). 0 or a refusal. */
+int op_check_format(const struct node *n, int i, enum format_id format, struct hone_error *e);
+int op_check_float(const struct node *n, int i, struct hone_error *e);
+int op_check_unpacked(const struct node *n, int i, struct hone_error *e);
+/* Gives the output format, shape and contiguous strides, if such a tensor can exist. 0 or a refusal. */
+int op_set_out(struct node *n, enum format_id format, const int64_t ne[MAX_DIMS], struct hone_error *e);
+/* Makes the output a view of source i that begins `offset` bytes behind its first; format, ne and nb are the caller's. */
+void op_set_view(struct node *n, int i, size_t offset);
+/* Bytes that a tensor's elements take, without gaps; of a packed tensor, what they take in the file. */
+double op_stored_bytes(const struct tensor *t);
 /* The plain cost: every source's and the output's bytes once, and flops_per_element times the output's elements. */
 struct cost cost_elementwise(const struct node *n, double flops_per_element);
 

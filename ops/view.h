@@ -8,8 +8,8 @@
 #include "ops/node.h"
 
 struct view_params {
-    int32_t ne[MAX_DIMS]; /* 0 stands for 1 */
-    uint32_t nb[MAX_DIMS]; /* bytes; nb[0] 0: contiguous */
+    int32_t ne[MAX_DIMS];  /* 0 stands for 1 */
+    uint64_t nb[MAX_DIMS]; /* bytes; nb[0] 0: contiguous */
     uint64_t offset;
 };
 _Static_assert(sizeof(struct view_params) <= PARAMS_SIZE, "params of view");
