@@ -14,10 +14,12 @@ struct reason {
 /* Fills *r (printf-style) and returns false: `return fits_not(r, "k %% 32 is %d", ...)`. */
 bool fits_not(struct reason *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* What a kernel reads in another form than the graph builder made it; the planner materialises it, shared by its readers. */
+/* What a kernel reads in another form than the graph builder made it; the planner materialises it, shared by its readers, before
+ * the first run. `fits` is asked about the node as built (an f32 activation, a weight in whatever layout it has now). */
 struct wants {
-    const struct layout *layout; /* of src[0], a weight; NULL: rows */
-    bool quantized;              /* src[1] is wanted in `activation` */
+    const struct layout *layout; /* of src[0], a weight (and of the other weights of a fused node); NULL: rows */
+    bool any_layout;             /* reads src[0] through its layout's unpack_row, whichever it is; layout must be NULL */
+    bool quantized;              /* wants the activation in `activation`: src[1] of mul_mat; of a fused node, see its op */
     enum format_id activation;
 };
 

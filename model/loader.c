@@ -164,6 +164,7 @@ struct tensor *loader_tensor(struct loader *l, const char *name, int optional, i
     }
     t->kind = TENSOR_WEIGHT;
     tensor_shape(t, f->format, n_dims, want);
+    t->rows = f->data;
     t->data = (void *)(uintptr_t)f->data; /* mapped read-only: nothing writes through it */
     snprintf(t->name, sizeof t->name, "%.*s", NAME_SIZE - 1, full);
     if (!l->used[f - m->gguf->tensors])

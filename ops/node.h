@@ -11,7 +11,7 @@
 #include "base/threads.h"
 #include "formats/formats.h"
 
-enum { MAX_DIMS = 4, MAX_SRC = 8, NAME_SIZE = 64, PARAMS_SIZE = 64 };
+enum { MAX_DIMS = 4, MAX_SRC = 8, MAX_ALSO = 3, NAME_SIZE = 64, PARAMS_SIZE = 64 };
 
 #define OP(NAME, name) OP_##NAME,
 enum op {
@@ -40,7 +40,9 @@ struct tensor {
     struct tensor *base;   /* a view: whose memory this is (never itself a view); else NULL */
     size_t offset;         /* a view: bytes from base's first byte */
     struct buffer *buffer; /* where it lives; NULL: plain host memory */
-    void *data;            /* address of the first element, once placed */
+    void *data;            /* address of the first element, once placed; of the packed copy where layout says so */
+    const void *rows;      /* a weight: its rows in the mapped file, to which data goes back when it is unpacked */
+    size_t packed_bytes;   /* of the packed copy that data points to, owned by the model; 0: none */
 };
 
 struct node {
@@ -50,6 +52,12 @@ struct node {
     struct tensor *src[MAX_SRC]; /* NULL behind n_src, and for an absent optional source */
     int n_src;
     _Alignas(16) unsigned char params[PARAMS_SIZE]; /* the op's own struct (ops/<op>.h); read it with node_params */
+    /* Of a fused node: the nodes that it stands for, in running order, whose results it must leave in `out` (the last
+     * part's) and `also` (those that others read); its reference is to run them. n_parts 0: not fused. */
+    struct node **parts;
+    int n_parts;
+    struct tensor *also[MAX_ALSO];
+    int n_also;
 };
 
 #define node_params(node, type) ((const type *)(const void *)(node)->params)

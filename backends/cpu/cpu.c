@@ -10,17 +10,18 @@
 #include <unistd.h>
 
 /* One reference kernel an op, wrapped from its description. */
-#define OP(NAME, name)                                                        \
-    static int run_##name(const struct exec *x, const struct node *n)         \
-    {                                                                         \
-        op_get(OP_##NAME)->reference(n, &x->worker);                          \
-        return 0;                                                             \
-    }                                                                         \
-    static size_t scratch_##name(const struct node *n)                        \
-    {                                                                         \
-        return op_get(OP_##NAME)->scratch ? op_get(OP_##NAME)->scratch(n) : 0; \
-    }                                                                         \
-    static const struct kernel cpu_##name##_ref = {.op = OP_##NAME, .variant = "ref", .scratch = scratch_##name, .run = run_##name};
+#define OP(NAME, name)                                                                                                         \
+    static int run_##name(const struct exec *x, const struct node *n)                                                          \
+    {                                                                                                                          \
+        op_get(OP_##NAME)->reference(n, &x->worker);                                                                           \
+        return 0;                                                                                                              \
+    }                                                                                                                          \
+    static size_t scratch_##name(const struct node *n)                                                                         \
+    {                                                                                                                          \
+        return op_get(OP_##NAME)->scratch ? op_get(OP_##NAME)->scratch(n) : 0;                                                 \
+    }                                                                                                                          \
+    static const struct kernel cpu_##name##_ref = {                                                                            \
+        .op = OP_##NAME, .variant = "ref", .wants.any_layout = true, .scratch = scratch_##name, .run = run_##name};
 #include "ops/ops.def"
 #undef OP
 
