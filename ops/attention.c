@@ -79,6 +79,7 @@ static size_t attention_scratch(const struct node *n)
 /* One query's view of the cache. */
 struct query {
     const struct node *node;
+    const struct dot *dot;
     int64_t head, kv_head, sequence, low, high; /* attends to positions low to high */
     double *values, *scores, *sum;              /* [head_dim], [high - low + 1], [head_dim_v] */
     float *room;                                /* a row of K or V */
@@ -102,7 +103,8 @@ static double query_scores(const struct query *q, double sink)
         int64_t cell = query_cell(q, j);
         double score = -INFINITY;
         if (cell >= 0) {
-            dot_columns(tensor_read_row(k, cell, q->kv_head, 0, q->room), q->values, d, 1, d, &score);
+            const float *row = tensor_read_row(k, cell, q->kv_head, 0, q->room);
+            q->dot->block(&row, 1, q->values, d, 1, d, &score);
             score *= (double)p->scale;
             if (p->softcap > 0)
                 score = (double)p->softcap * tanh(score / (double)p->softcap);
@@ -124,7 +126,7 @@ static void query_sum(const struct query *q, double sink, double max)
             continue;
         double weight = exp(q->scores[j - q->low] - max);
         total += weight;
-        dot_accumulate(weight, tensor_read_row(v, cell, q->kv_head, 0, q->room), q->sum, v->ne[0]);
+        q->dot->accumulate(weight, tensor_read_row(v, cell, q->kv_head, 0, q->room), q->sum, v->ne[0]);
     }
     for (int64_t i = 0; i < v->ne[0]; i++)
         q->sum[i] = total == 0 ? 0 : q->sum[i] / total;
@@ -134,7 +136,7 @@ static void attention_query(const struct node *n, int64_t head, int64_t token, v
 {
     const struct tensor *k = n->src[1], *map = n->src[5], *sinks = n->n_src > 6 ? n->src[6] : NULL;
     int64_t d = k->ne[0], d_v = n->src[2]->ne[0], window = node_params(n, struct attention_params)->window;
-    struct query q = {.node = n, .head = head, .kv_head = head / (n->src[0]->ne[1] / k->ne[2])};
+    struct query q = {.node = n, .dot = dot_best(), .head = head, .kv_head = head / (n->src[0]->ne[1] / k->ne[2])};
     q.high = tensor_read_index(n->src[3], token, 0);
     q.low = window && q.high >= window ? q.high - window + 1 : 0;
     q.sequence = tensor_read_index(n->src[4], token, 0);

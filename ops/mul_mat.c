@@ -5,9 +5,10 @@
  * heads share a KV head. out f32 [m, n, c2, c3].
  *
  * The reference is also the engine's plain path, so it is written to be quick without ceasing to be plain: a block of tokens is
- * widened to double in scratch, small enough to stay in the second-level cache; each row of W is unpacked once for the block
- * and multiplied with all its tokens (dot.h). Workers share the rows of W, or the tokens where W has few rows. Each output is
- * one sum in a fixed order whatever the shares and blocks are, so bits depend on neither the threads nor the batch. */
+ * widened to double in scratch, small enough to stay in the second-level cache; rows of W, DOT_ROWS at a time, are unpacked
+ * once for the block and multiplied with all its tokens (dot.h). Workers share the rows of W, or the tokens where W has few
+ * rows. Each output is one sum in a fixed order whatever the shares and blocks are, so bits depend on neither the threads nor
+ * the batch. */
 #include "ops/dot.h"
 #include "ops/ops.h"
 
@@ -15,6 +16,7 @@
 
 enum {
     BLOCK_BYTES = 256 << 10, /* of widened tokens: an eighth to a half of a second-level cache */
+    MIN_TOKENS = 8,          /* a block, however long a row is: a multiple of what dot.c takes at once */
     ROW_GRAIN = 16,          /* rows of W that stay together: a cache line of the output */
 };
 
@@ -22,7 +24,7 @@ enum {
 static int64_t block_tokens(const struct node *n)
 {
     int64_t k = n->src[0]->ne[0] > 0 ? n->src[0]->ne[0] : 1, tokens = BLOCK_BYTES / (int64_t)sizeof(double) / k;
-    tokens = tokens < 2 * DOT_COLUMNS ? 2 * DOT_COLUMNS : tokens / DOT_COLUMNS * DOT_COLUMNS;
+    tokens = tokens < MIN_TOKENS ? MIN_TOKENS : tokens / MIN_TOKENS * MIN_TOKENS;
     return tokens < n->out->ne[1] ? tokens : n->out->ne[1];
 }
 
@@ -47,36 +49,48 @@ static int mul_mat_shape(struct node *n, struct hone_error *e)
     return op_set_out(n, FORMAT_F32, (const int64_t[MAX_DIMS]){w->ne[1], x->ne[1], x->ne[2], x->ne[3]}, e);
 }
 
-/* A row of W and of X as f32, a block of tokens and its results as double. */
+/* A block of tokens and its sums as double; rows of W, or one of X, as f32. */
 static size_t mul_mat_scratch(const struct node *n)
 {
     size_t k = (size_t)n->src[0]->ne[0], tokens = (size_t)block_tokens(n);
-    return tokens * (k + 1) * sizeof(double) + k * sizeof(float);
+    return tokens * (k + DOT_ROWS) * sizeof(double) + DOT_ROWS * k * sizeof(float);
 }
 
-/* Rows [row_lo, row_hi) of W times tokens [token_lo, token_hi) of X, in batch (i2, i3) of the output. */
-static void mul_mat_part(const struct node *n, void *scratch, const int64_t rows[2], const int64_t range[2], int64_t i2,
-                         int64_t i3)
+/* Tokens [first, first + count) of X, widened. */
+static void widen_tokens(const struct tensor *x, int64_t first, int64_t count, int64_t i2, int64_t i3, double *block,
+                         float *room)
+{
+    int64_t k = x->ne[0];
+    for (int64_t t = 0; t < count; t++) {
+        const float *values = tensor_read_row(x, first + t, i2, i3, room);
+        for (int64_t i = 0; i < k; i++)
+            block[t * k + i] = (double)values[i];
+    }
+}
+
+/* Rows range[0] to range[1] of W times tokens range[2] to range[3] of X, in batch (i2, i3) of the output. */
+static void mul_mat_part(const struct node *n, void *scratch, const int64_t range[4], int64_t i2, int64_t i3)
 {
     const struct tensor *w = n->src[0], *x = n->src[1], *out = n->out;
-    int64_t k = w->ne[0], tokens = block_tokens(n);
+    const struct dot *dot = dot_best();
+    int64_t k = w->ne[0], tokens = block_tokens(n), w2 = i2 / (x->ne[2] / w->ne[2]), w3 = i3 / (x->ne[3] / w->ne[3]);
     double *block = scratch, *sums = block + tokens * k;
-    float *row = (float *)(sums + tokens);
-    for (int64_t first = range[0]; first < range[1]; first += tokens) {
-        int64_t count = range[1] - first < tokens ? range[1] - first : tokens;
-        for (int64_t t = 0; t < count; t++) {
-            const float *values = tensor_read_row(x, first + t, i2, i3, row);
-            for (int64_t i = 0; i < k; i++)
-                block[t * k + i] = (double)values[i];
-        }
-        for (int64_t i = rows[0]; i < rows[1]; i++) {
-            const float *weights = tensor_read_row(w, i, i2 / (x->ne[2] / w->ne[2]), i3 / (x->ne[3] / w->ne[3]), row);
-            dot_columns(weights, block, k, count, k, sums);
-            char *y = (char *)tensor_row(out, first, i2, i3) + (size_t)i * out->nb[0];
-            for (int64_t t = 0; t < count; t++, y += out->nb[1]) {
-                float value = (float)sums[t];
-                memcpy(y, &value, sizeof value);
-            }
+    float *room = (float *)(sums + tokens * DOT_ROWS);
+    const float *rows[DOT_ROWS];
+    for (int64_t first = range[2]; first < range[3]; first += tokens) {
+        int64_t count = range[3] - first < tokens ? range[3] - first : tokens;
+        widen_tokens(x, first, count, i2, i3, block, room);
+        for (int64_t i = range[0]; i < range[1]; i += DOT_ROWS) {
+            int n_rows = range[1] - i < DOT_ROWS ? (int)(range[1] - i) : DOT_ROWS;
+            for (int r = 0; r < n_rows; r++)
+                rows[r] = tensor_read_row(w, i + r, w2, w3, room + r * k);
+            dot->block(rows, n_rows, block, k, count, k, sums);
+            for (int64_t t = 0; t < count; t++)
+                for (int r = 0; r < n_rows; r++) {
+                    float value = (float)sums[t * DOT_ROWS + r];
+                    char *row = tensor_row(out, first + t, i2, i3);
+                    memcpy(row + (size_t)(i + r) * out->nb[0], &value, sizeof value);
+                }
         }
     }
 }
@@ -86,16 +100,18 @@ static void mul_mat_reference(const struct node *n, const struct worker *w)
     const struct tensor *out = n->out;
     if (tensor_elements(out) == 0)
         return;
-    int64_t rows[2] = {0, out->ne[0]}, tokens[2] = {0, out->ne[1]};
-    if (out->ne[0] >= (int64_t)ROW_GRAIN * w->nth || out->ne[0] >= out->ne[1])
-        worker_range(w, out->ne[0], out->ne[0] >= (int64_t)ROW_GRAIN * w->nth ? ROW_GRAIN : 1, &rows[0], &rows[1]);
+    int64_t range[4] = {0, out->ne[0], 0, out->ne[1]};
+    if (out->ne[0] >= (int64_t)ROW_GRAIN * w->nth)
+        worker_range(w, out->ne[0], ROW_GRAIN, &range[0], &range[1]);
+    else if (out->ne[0] >= out->ne[1])
+        worker_range(w, out->ne[0], 1, &range[0], &range[1]);
     else
-        worker_range(w, out->ne[1], 1, &tokens[0], &tokens[1]);
-    if (rows[0] == rows[1])
+        worker_range(w, out->ne[1], 1, &range[2], &range[3]);
+    if (range[0] == range[1] || range[2] == range[3])
         return;
     for (int64_t i3 = 0; i3 < out->ne[3]; i3++)
         for (int64_t i2 = 0; i2 < out->ne[2]; i2++)
-            mul_mat_part(n, w->scratch, rows, tokens, i2, i3);
+            mul_mat_part(n, w->scratch, range, i2, i3);
 }
 
 static struct cost mul_mat_cost(const struct node *n)
