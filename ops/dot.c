@@ -33,7 +33,7 @@ static inline __attribute__((always_inline)) double fold(double *lanes)
 #include "ops/dot_variant.h"
 
 #define NAME    avx512
-#define TARGET  __attribute__((target("avx512f,prefer-vector-width=512")))
+#define TARGET  __attribute__((target("avx512f")))
 #define WIDTH   8
 #define ROWS    4
 #define COLUMNS 4
