@@ -116,22 +116,22 @@ static int take_string(struct reader *r, struct gguf_string *s, const char *what
 }
 
 /* A key or a tensor's name. It becomes the name in messages. */
-static int take_name(struct reader *r, struct gguf_string *s, const char *kind, size_t longest)
+static int take_name(struct reader *r, struct gguf_string *s, const char *kind, const char *noun, size_t longest)
 {
     size_t at = r->at;
     r->kind = NULL;
-    int rc = take_string(r, s, kind);
+    int rc = take_string(r, s, noun);
     if (rc)
         return rc;
     if (!s->size)
-        return fail(r, at, "an empty %s", kind);
+        return fail(r, at, "an empty %s", noun);
     if (s->size > longest)
-        return fail(r, at, "a %s of %llu bytes (at most %zu)", kind, (unsigned long long)s->size, longest);
+        return fail(r, at, "a %s of %llu bytes (at most %zu)", noun, (unsigned long long)s->size, longest);
     for (uint64_t i = 0; i < s->size;) {
         utf8proc_int32_t c;
         utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)s->data + i, (utf8proc_ssize_t)(s->size - i), &c);
         if (n <= 0 || c < 0x20 || c == 0x7f)
-            return fail(r, at + 8 + i, "a %s with the byte 0x%02x in it (%s)", kind, (unsigned char)s->data[i],
+            return fail(r, at + 8 + i, "a %s with the byte 0x%02x in it (%s)", noun, (unsigned char)s->data[i],
                         n <= 0 ? "not UTF-8" : "a control character");
         i += (uint64_t)n;
     }
@@ -182,7 +182,7 @@ static int read_items(struct reader *r, struct gguf_value *v, enum gguf_type typ
 static int read_value(struct reader *r, struct gguf_value *v)
 {
     v->offset = r->at;
-    int rc = take_name(r, &v->key, "key", KEY_MAX);
+    int rc = take_name(r, &v->key, "key", "key", KEY_MAX);
     if (rc)
         return rc;
     size_t at = r->at;
@@ -254,7 +254,7 @@ static int read_alignment(struct reader *r)
 /* Shape and size. t->offset is still relative to the data. */
 static int read_tensor(struct reader *r, struct gguf_tensor *t)
 {
-    int rc = take_name(r, &t->name, "tensor", NAME_MAX_BYTES);
+    int rc = take_name(r, &t->name, "tensor", "tensor name", NAME_MAX_BYTES);
     if (rc)
         return rc;
     size_t at = r->at;

@@ -77,7 +77,8 @@ static int open_part(const struct gguf *g, const struct split *s, size_t stem, u
     snprintf(path, sizeof path, "%.*s-%05u-of-%05u.gguf", (int)stem, g->path, no + 1, s->count);
     int rc = gguf_open_file(out, path, e);
     if (rc) {
-        err_prefix(e, "part %u of %u", no + 1, s->count);
+        const char *slash = strrchr(g->path, '/');
+        err_prefix(e, "%s: part %u of %u", slash ? slash + 1 : g->path, no + 1, s->count);
         return rc;
     }
     if ((rc = read_split(*out, true, &found, e)))
