@@ -29,6 +29,9 @@ static const struct op_case cases[] = {
     {"scalar", {{FORMAT_F32, {33, 2}, FILL_NORMAL}, {FORMAT_F32, {1}, FILL_NORMAL}}, NULL},
     {"four_dims", {{FORMAT_F32, {17, 3, 2, 4}, FILL_NORMAL}, {FORMAT_F32, {17, 3, 2, 4}, FILL_NORMAL}}, NULL},
     {"padded", {{FORMAT_F32, {50, 4}, FILL_NORMAL, STRIDES_PADDED}, {FORMAT_F32, {50, 4}, FILL_NORMAL, STRIDES_PADDED}}, NULL},
+    {"transposed",
+     {{FORMAT_F32, {13, 7, 3}, FILL_NORMAL, STRIDES_TRANSPOSED}, {FORMAT_F32, {13, 7}, FILL_NORMAL, STRIDES_TRANSPOSED}},
+     NULL},
     {"permuted", {{FORMAT_F32, {16, 3, 5}, FILL_NORMAL, STRIDES_PERMUTED}, {FORMAT_F32, {16, 3, 5}, FILL_NORMAL}}, NULL},
     {"hostile", {{FORMAT_F32, {300, 9}, FILL_HOSTILE}, {FORMAT_F32, {300, 9}, FILL_HOSTILE}}, NULL},
 };

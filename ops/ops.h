@@ -27,9 +27,10 @@ enum fill {
 };
 
 enum strides {
-    STRIDES_PLAIN,    /* contiguous */
-    STRIDES_PADDED,   /* rows with a gap behind each, and an offset before the first */
-    STRIDES_PERMUTED, /* a view with dimensions 1 and 2 exchanged in memory */
+    STRIDES_PLAIN,      /* contiguous */
+    STRIDES_PADDED,     /* rows with a gap behind each, and an offset before the first */
+    STRIDES_PERMUTED,   /* a view with dimensions 1 and 2 exchanged in memory */
+    STRIDES_TRANSPOSED, /* dimensions 0 and 1 exchanged in memory: the elements of a row lie apart; formats of block 1 only */
 };
 
 struct case_src {

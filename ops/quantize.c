@@ -47,6 +47,7 @@ static const struct op_case cases[] = {
     {"q8_0_hostile", {{FORMAT_F32, {320, 9}, FILL_HOSTILE}}, &(const struct quantize_params){FORMAT_Q8_0}},
     {"q8_0_padded", {{FORMAT_F32, {96, 4}, FILL_NORMAL, STRIDES_PADDED}}, &(const struct quantize_params){FORMAT_Q8_0}},
     {"q8_0_permuted", {{FORMAT_F32, {64, 3, 5}, FILL_NORMAL, STRIDES_PERMUTED}}, &(const struct quantize_params){FORMAT_Q8_0}},
+    {"q8_0_transposed", {{FORMAT_F32, {64, 5}, FILL_NORMAL, STRIDES_TRANSPOSED}}, &(const struct quantize_params){FORMAT_Q8_0}},
     {"q8_0_no_rows", {{FORMAT_F32, {64, -1}, FILL_NORMAL}}, &(const struct quantize_params){FORMAT_Q8_0}},
     {"bf16_odd_tail", {{FORMAT_F32, {77, 3}, FILL_NORMAL}}, &(const struct quantize_params){FORMAT_BF16}},
     {"bf16_hostile", {{FORMAT_F32, {300, 3}, FILL_HOSTILE}}, &(const struct quantize_params){FORMAT_BF16}},

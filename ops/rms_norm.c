@@ -45,6 +45,7 @@ static const struct op_case cases[] = {
     {"large_eps", {{FORMAT_F32, {96, 3}, FILL_NORMAL}}, &(const struct rms_norm_params){2}},
     {"zeros", {{FORMAT_F32, {64, 2}, FILL_ZERO}}, &(const struct rms_norm_params){1e-6f}},
     {"padded", {{FORMAT_F32, {50, 4}, FILL_NORMAL, STRIDES_PADDED}}, &(const struct rms_norm_params){1e-5f}},
+    {"transposed", {{FORMAT_F32, {13, 7, 3}, FILL_NORMAL, STRIDES_TRANSPOSED}}, &(const struct rms_norm_params){1e-5f}},
     {"permuted", {{FORMAT_F32, {16, 3, 5}, FILL_NORMAL, STRIDES_PERMUTED}}, &(const struct rms_norm_params){1e-5f}},
     {"hostile", {{FORMAT_F32, {300, 9}, FILL_HOSTILE}}, &(const struct rms_norm_params){1e-5f}},
 };

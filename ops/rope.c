@@ -220,9 +220,11 @@ static const struct op_case cases[] = {
     {"sections_repeat", {X(18, 2, 3), RANDOM(12, 300)}, SECTIONS(ROPE_SECTIONS, 16, 2, 1, 1, 0)},
     {"sections_four", {X(64, 2, 3), RANDOM(12, 300)}, SECTIONS(ROPE_SECTIONS, 64, 8, 8, 8, 8)},
     {"interleaved", {X(256, 4, 6), RANDOM(24, 300)}, SECTIONS(ROPE_SECTIONS_INTERLEAVED, 64, 11, 11, 10, 0)},
+    {"interleaved_four", {X(64, 2, 3), RANDOM(12, 300)}, SECTIONS(ROPE_SECTIONS_INTERLEAVED, 64, 2, 5, 5, 4)},
     {"interleaved_text", {X(256, 2, 6), {FORMAT_I32, {24}, FILL_ZERO}}, SECTIONS(ROPE_SECTIONS_INTERLEAVED, 64, 11, 11, 10, 0)},
     {"no_tokens", {X(64, 3, -1), {FORMAT_I32, {-1}, FILL_ZERO}}, PLAIN(ROPE_NORM, 64, 10000)},
     {"padded", {{FORMAT_F32, {48, 3, 4}, FILL_NORMAL, STRIDES_PADDED}, POSITIONS(4, 9)}, PLAIN(ROPE_NEOX, 48, 10000)},
+    {"transposed", {{FORMAT_F32, {32, 3, 5}, FILL_NORMAL, STRIDES_TRANSPOSED}, POSITIONS(5, 9)}, PLAIN(ROPE_NEOX, 32, 10000)},
     {"permuted", {{FORMAT_F32, {32, 3, 5}, FILL_NORMAL, STRIDES_PERMUTED}, POSITIONS(5, 9)}, PLAIN(ROPE_NORM, 32, 10000)},
     {"hostile", {{FORMAT_F32, {64, 9, 9}, FILL_HOSTILE}, POSITIONS(9, 9)}, PLAIN(ROPE_NEOX, 64, 10000)},
 };

@@ -30,6 +30,7 @@ static const struct op_case cases[] = {
     {"no_rows", {{FORMAT_F32, {64, -1}, FILL_NORMAL}}, &(const struct scale_params){0.1f, 0}},
     {"bias", {{FORMAT_F32, {77, 2, 3, 2}, FILL_NORMAL}}, &(const struct scale_params){-0.5f, 3}},
     {"padded", {{FORMAT_F32, {50, 4}, FILL_NORMAL, STRIDES_PADDED}}, &(const struct scale_params){0.3f, 0}},
+    {"transposed", {{FORMAT_F32, {13, 7, 3}, FILL_NORMAL, STRIDES_TRANSPOSED}}, &(const struct scale_params){0.3f, 1}},
     {"permuted", {{FORMAT_F32, {16, 3, 5}, FILL_NORMAL, STRIDES_PERMUTED}}, &(const struct scale_params){0.3f, 1}},
     {"hostile", {{FORMAT_F32, {300, 9}, FILL_HOSTILE}}, &(const struct scale_params){1e-3f, 0}},
 };

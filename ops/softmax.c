@@ -59,6 +59,9 @@ static const struct op_case cases[] = {
      &(const struct softmax_params){0.5f}},
     {"zeros", {{FORMAT_F32, {33, 2}, FILL_ZERO}}, &(const struct softmax_params){1}},
     {"padded", {{FORMAT_F32, {50, 4}, FILL_NORMAL, STRIDES_PADDED}}, &(const struct softmax_params){1}},
+    {"transposed",
+     {{FORMAT_F32, {13, 7, 3}, FILL_NORMAL, STRIDES_TRANSPOSED}, {FORMAT_F32, {13, 7}, FILL_NORMAL, STRIDES_TRANSPOSED}},
+     &(const struct softmax_params){1}},
     {"permuted", {{FORMAT_F32, {16, 3, 5}, FILL_NORMAL, STRIDES_PERMUTED}}, &(const struct softmax_params){1}},
     /* Scaled so that the difference of two large values, rounded to f32, stays small against one. */
     {"hostile", {{FORMAT_F32, {300, 9}, FILL_HOSTILE}}, &(const struct softmax_params){1e-3f}},

@@ -79,6 +79,7 @@ static const struct op_case cases[] = {
     {"sigmoid_hostile", {{FORMAT_F32, {300, 5}, FILL_HOSTILE}}, &(const struct unary_params){UNARY_SIGMOID}},
     {"tanh_hostile", {{FORMAT_F32, {300, 5}, FILL_HOSTILE}}, &(const struct unary_params){UNARY_TANH}},
     {"softplus_hostile", {{FORMAT_F32, {300, 5}, FILL_HOSTILE}}, &(const struct unary_params){UNARY_SOFTPLUS}},
+    {"transposed", {{FORMAT_F32, {13, 7, 3}, FILL_NORMAL, STRIDES_TRANSPOSED}}, &(const struct unary_params){UNARY_SILU}},
     {"permuted", {{FORMAT_F32, {16, 3, 5}, FILL_NORMAL, STRIDES_PERMUTED}}, &(const struct unary_params){UNARY_SILU}},
     {"no_rows", {{FORMAT_F32, {64, -1}, FILL_NORMAL}}, &(const struct unary_params){UNARY_SILU}},
     {"one_long_row", {{FORMAT_F32, {6144}, FILL_NORMAL}}, &(const struct unary_params){UNARY_SILU}},
