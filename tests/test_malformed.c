@@ -711,14 +711,6 @@ CASE(kinds_strings, LOADER, "tokenizer.ggml.token_type")
 {
     set_array(d, "tokenizer.ggml.token_type", GGUF_STRING, 1, "\1\0\0\0\0\0\0\0002", 9);
 }
-CASE(bos_out_of_range, LOADER, "tokenizer.ggml.bos_token_id")
-{
-    set_u32(d, "tokenizer.ggml.bos_token_id", 1u << 31);
-}
-CASE(eos_past_the_end, LOADER, "tokenizer.ggml.eos_token_id")
-{
-    set_u32(d, "tokenizer.ggml.eos_token_id", DOC_TOKENS);
-}
 CASE(eos_string, LOADER, "tokenizer.ggml.eos_token_id")
 {
     set_string(d, "tokenizer.ggml.eos_token_id", "</s>");
