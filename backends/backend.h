@@ -17,7 +17,10 @@ bool fits_not(struct reason *r, const char *format, ...) __attribute__((format(p
 /* What a kernel reads in another form than the graph builder made it; the planner materialises it, shared by its readers, before
  * the first run. `fits` is asked about the node as built (an f32 activation, a weight in whatever layout it has now). */
 struct wants {
-    const struct layout *layout; /* of src[0], a weight (and of the other weights of a fused node); NULL: rows */
+    const struct layout *layout; /* of src[0], a weight; NULL: rows */
+    /* Instead of layout, for a kernel that takes weights of several formats (each weight of a fused node): the layout it wants
+     * a matrix of this format in; NULL: it does not take that format. */
+    const struct layout *(*layout_for)(enum format_id format);
     bool any_layout;             /* reads src[0] through its layout's unpack_row, whichever it is; layout must be NULL */
     bool quantized;              /* wants the activation in `activation`: src[1] of mul_mat; of a fused node, see its op */
     enum format_id activation;
@@ -37,6 +40,9 @@ struct kernel {
     bool (*fits)(const struct node *n, struct reason *r);
     size_t (*scratch)(const struct node *n); /* bytes a worker; NULL: none */
     int (*run)(const struct exec *x, const struct node *n); /* 0 or a HONE_E code */
+    /* A fused kernel only: asked before each step whether it must decline this one; says why. Then the parts run (rule 4).
+     * NULL: never. */
+    bool (*declines)(const struct node *n, struct reason *r);
 };
 
 struct device_info {

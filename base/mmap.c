@@ -68,19 +68,41 @@ void mapping_dont_need(const struct mapping *m, size_t offset, size_t size)
     advise(m, offset, size, MADV_DONTNEED);
 }
 
+enum { HUGE_PAGE = 2 << 20 };
+
+/* Where a block is longer than a huge page it starts on one, or its first and last megabytes would stay in small pages: of the
+ * 9 MB matrices of a 1B model a fifth. */
 void *pages_alloc(size_t size)
 {
-    void *p = mmap(NULL, size ? size : 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    size_t align = size >= HUGE_PAGE ? HUGE_PAGE : (size_t)sysconf(_SC_PAGESIZE), span;
+    size = size ? (size + align - 1) / align * align : align;
+    if (__builtin_add_overflow(size, align, &span))
+        return NULL;
+    char *p = mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED)
         return NULL;
-    madvise(p, size, MADV_HUGEPAGE); /* a wish: refused where huge pages are off */
-    return p;
+    char *start = (char *)(((uintptr_t)p + align - 1) / align * align);
+    if (start > p)
+        munmap(p, (size_t)(start - p));
+    if (p + span > start + size)
+        munmap(start + size, (size_t)(p + span - (start + size)));
+    madvise(start, size, MADV_HUGEPAGE); /* a wish: refused where huge pages are off */
+    return start;
 }
 
 void pages_free(void *p, size_t size)
 {
+    size_t align = size >= HUGE_PAGE ? HUGE_PAGE : (size_t)sysconf(_SC_PAGESIZE);
     if (p)
-        munmap(p, size ? size : 1);
+        munmap(p, size ? (size + align - 1) / align * align : align);
+}
+
+void pages_forget(const void *p, size_t size)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    uintptr_t lo = ((uintptr_t)p + page - 1) / page * page, hi = ((uintptr_t)p + size) / page * page;
+    if (lo < hi)
+        madvise((void *)lo, hi - lo, MADV_DONTNEED); /* advice: failure changes nothing */
 }
 
 size_t pages_available(void)

@@ -24,6 +24,8 @@ void mapping_dont_need(const struct mapping *m, size_t offset, size_t size);
  * gives them. NULL when out of memory. For what is large and lives long: KV cells, packed weights. */
 void *pages_alloc(size_t size);
 void pages_free(void *p, size_t size); /* p may be NULL */
+/* Lets the system take back the whole pages within [p, p + size) of a mapped file: the next read brings them in again. */
+void pages_forget(const void *p, size_t size);
 /* Bytes of memory that the system could still give to this process (MemAvailable); 0: unknown. */
 size_t pages_available(void);
 

@@ -2,6 +2,7 @@
 #include "engine/engine.h"
 
 #include "build.h"
+#include "graph/weights.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,6 +31,8 @@ void hone_model_close(struct hone_model *m)
 {
     if (!m)
         return;
+    for (int i = 0; i < m->model->n_weights; i++)
+        weight_free(m->model->weights[i]);
     model_close(m->model);
     free(m);
 }

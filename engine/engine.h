@@ -13,6 +13,12 @@ struct hone_model {
 /* Plans a step of n_tokens tokens with n_outputs outputs, without running it: for inspect and trace. Valid until the next
  * call on the session. */
 int session_plan(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, const struct plan **out, struct hone_error *e);
+/* What declined so far, by fusion (enum fusion_id), N_FUSIONS of them. */
+struct decline {
+    int64_t count;
+    struct reason reason; /* the last */
+};
+const struct decline *session_declines(const struct hone_session *s);
 /* The observer of all later runs; NULL: none. Its memory stays the caller's. */
 void session_observe(struct hone_session *s, const struct observer *o);
 /* Bytes of the KV cells, and of the values and scratch of the plans made so far. */

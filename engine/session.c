@@ -10,6 +10,8 @@
 #include "base/cpu.h"
 #include "base/log.h"
 #include "base/mmap.h"
+#include "graph/fuse.h"
+#include "graph/weights.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +24,7 @@ struct planned {
     struct graph graph;
     struct step_inputs in;
     struct plan *plan; /* NULL: the slot is free */
+    uint32_t fuse_off; /* fusions that declined the step it was made for */
     uint64_t used;     /* when last, in session->clock's time */
 };
 
@@ -40,6 +43,7 @@ struct hone_session {
     float *logits;
     size_t n_logits, cap_logits; /* rows */
     const struct observer *observer;
+    struct decline declines[N_FUSIONS];
     atomic_int cancel;
     atomic_int steps_done;
 };
@@ -224,7 +228,8 @@ static int plan_make(struct hone_session *s, struct planned *p, int32_t n_tokens
     if (!g->error.code)
         s->model->arch->build(s->model, g, in);
     struct plan *plan;
-    int rc = plan_create(&plan, g, &s->gates, s->params.strict, e);
+    struct plan_options options = {.gates = &s->gates, .strict = s->params.strict, .fuse_off = p->fuse_off, .pool = s->pool};
+    int rc = plan_create(&plan, g, &options, e);
     if (!rc)
         rc = session_reserve(s, plan, e);
     if (rc)
@@ -234,38 +239,83 @@ static int plan_make(struct hone_session *s, struct planned *p, int32_t n_tokens
     return 0;
 }
 
-/* The plan for this many tokens and outputs: kept, or made in place of the one longest unused. */
-static int planned_get(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, struct planned **out, struct hone_error *e)
+/* The slot with a plan for this step, or else the one longest unused. */
+static struct planned *slot_find(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, uint32_t fuse_off)
 {
     struct planned *oldest = &s->plans[0];
     for (int i = 0; i < MAX_PLANS; i++) {
         struct planned *p = &s->plans[i];
-        if (p->plan && p->in.n_tokens == n_tokens && p->in.n_outputs == n_outputs) {
-            p->used = ++s->clock;
-            *out = p;
-            return 0;
-        }
+        if (p->plan && p->in.n_tokens == n_tokens && p->in.n_outputs == n_outputs && p->fuse_off == fuse_off)
+            return p;
         if (p->used < oldest->used)
             oldest = p;
     }
     planned_free(oldest);
-    int rc = plan_make(s, oldest, n_tokens, n_outputs, e);
+    oldest->fuse_off = fuse_off;
+    return oldest;
+}
+
+/* The plan for this many tokens and outputs: kept, or made. One that another session's plan made stale is made anew. */
+static int planned_get(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, uint32_t fuse_off, struct planned **out,
+                       struct hone_error *e)
+{
+    struct planned *p = slot_find(s, n_tokens, n_outputs, fuse_off);
+    int rc = 0;
+    if (!p->plan || !plan_current(p->plan)) {
+        weights_plan_begin();
+        if (p->plan && plan_stale(p->plan)) {
+            planned_free(p);
+            p->fuse_off = fuse_off;
+        }
+        if (!p->plan)
+            rc = plan_make(s, p, n_tokens, n_outputs, e);
+        weights_plan_end();
+    }
     if (rc) {
-        planned_free(oldest);
+        planned_free(p);
         return rc;
     }
-    oldest->used = ++s->clock;
-    *out = oldest;
+    p->used = ++s->clock;
+    *out = p;
     return 0;
 }
 
 int session_plan(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, const struct plan **out, struct hone_error *e)
 {
     struct planned *p;
-    int rc = planned_get(s, n_tokens, n_outputs, &p, e);
+    int rc = planned_get(s, n_tokens, n_outputs, 0, &p, e);
     if (!rc)
         *out = p->plan;
     return rc;
+}
+
+/* The plan that will run the step: where a fused kernel declines, one without that fusion; counted, or an error under
+ * strict. */
+static int planned_ready(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, struct planned **out, struct hone_error *e)
+{
+    uint32_t off = 0;
+    for (;;) {
+        int rc = planned_get(s, n_tokens, n_outputs, off, out, e);
+        if (rc)
+            return rc;
+        struct reason why;
+        const struct plan *p = (*out)->plan;
+        int step = plan_declines(p, &s->gates, &why);
+        if (step < 0)
+            return 0;
+        int f = p->steps[step].node->fusion;
+        if (s->params.strict)
+            return err_set(e, HONE_ECHECK, "node %s: the fusion %s declined: %s", p->steps[step].node->out->name,
+                           fusion_get((enum fusion_id)f)->name, why.text);
+        s->declines[f].count++;
+        s->declines[f].reason = why;
+        off |= 1u << f;
+    }
+}
+
+const struct decline *session_declines(const struct hone_session *s)
+{
+    return s->declines;
 }
 
 void session_observe(struct hone_session *s, const struct observer *o)
@@ -309,21 +359,12 @@ static int progress_after(void *user, const struct plan *plan, int step, int64_t
     return p->s->params.progress(p->s->params.progress_user, (float)share) ? HONE_ECANCELED : 0;
 }
 
-/* One chunk: at most n_batch tokens, whose cells are appended already. */
-static int eval_chunk(struct hone_session *s, const struct hone_token *tokens, const int32_t *positions, int32_t n,
-                      struct progress *progress, struct hone_error *e)
+static void inputs_set(struct hone_session *s, const struct planned *p, const struct hone_token *tokens, const int32_t *positions,
+                       int32_t n)
 {
-    int32_t n_outputs = 0;
-    for (int32_t i = 0; i < n; i++)
-        n_outputs += tokens[i].want_logits;
-    struct planned *p;
-    /* A chunk whose logits nobody wants still runs with one output: a graph without any would be another shape to plan and test. */
-    int rc = planned_get(s, n, n_outputs ? n_outputs : 1, &p, e);
-    if (rc)
-        return rc;
     int32_t *ids = p->in.tokens->data, *pos = p->in.positions->data, *seqs = p->in.sequences->data, *cells = p->in.cells->data,
             *outputs = p->in.outputs->data;
-    outputs[0] = n - 1;
+    outputs[0] = n - 1; /* of a chunk whose logits nobody wants */
     for (int32_t i = 0, o = 0; i < n; i++) {
         ids[i] = tokens[i].id;
         pos[i] = positions[i];
@@ -332,15 +373,36 @@ static int eval_chunk(struct hone_session *s, const struct hone_token *tokens, c
         if (tokens[i].want_logits)
             outputs[o++] = i;
     }
+}
+
+/* One chunk: at most n_batch tokens, whose cells are appended already. */
+static int eval_chunk(struct hone_session *s, const struct hone_token *tokens, const int32_t *positions, int32_t n,
+                      struct progress *progress, struct hone_error *e)
+{
+    int32_t n_outputs = 0;
+    for (int32_t i = 0; i < n; i++)
+        n_outputs += tokens[i].want_logits;
+    struct planned *p;
+    for (;;) { /* a chunk without wanted logits runs with one output: without any would be another shape to plan and test */
+        int rc = planned_ready(s, n, n_outputs ? n_outputs : 1, &p, e);
+        if (rc)
+            return rc;
+        weights_hold();
+        if (plan_current(p->plan))
+            break;
+        weights_release(); /* another session changed a layout in between */
+    }
+    inputs_set(s, p, tokens, positions, n);
     struct observer with_progress = {progress, progress_before, progress_after};
     struct run run = {.pool = s->pool, .scratch = s->scratch, .scratch_stride = s->scratch_stride, .cancel = &s->cancel,
                       .observer = progress ? &with_progress : s->observer};
-    rc = plan_run(p->plan, &run, e);
+    int rc = plan_run(p->plan, &run, e);
     if (!rc && n_outputs) {
         size_t row = (size_t)s->model->n_vocab;
         memcpy(s->logits + s->n_logits * row, p->graph.logits->data, (size_t)n_outputs * row * sizeof(float));
         s->n_logits += (size_t)n_outputs;
     }
+    weights_release();
     return rc;
 }
 

@@ -4,6 +4,7 @@
 #include "graph/gates.h"
 
 #include "backends/backend.h"
+#include "graph/fuse.h"
 
 #include <ctype.h>
 #include <fnmatch.h>
@@ -104,6 +105,29 @@ static int parse_kernel(struct gates *g, struct gate *gate, char *name, char *va
     return gate_add(g, gate, e);
 }
 
+/* fuse[.<name>]=on|off, decline.<name>=on|off */
+static int parse_fusion(struct gates *g, struct gate *gate, enum gate_kind kind, const char *name, const char *value,
+                        struct hone_error *e)
+{
+    enum fusion_id id;
+    gate->kind = kind;
+    gate->fusion = -1;
+    if (strcmp(value, "on") != 0 && strcmp(value, "off") != 0)
+        return gate_refuse(e, gate, "a fusion is on or off");
+    if (*name == '.') {
+        if (fusion_by_name(name + 1, strlen(name + 1), &id)) {
+            char text[300];
+            int n = snprintf(text, sizeof text, "no fusion '%s'; fusions:", name + 1);
+            for (int i = 0; i < N_FUSIONS && n < (int)sizeof text; i++)
+                n += snprintf(text + n, sizeof text - (size_t)n, " %s", fusion_get((enum fusion_id)i)->name);
+            return gate_refuse(e, gate, text);
+        }
+        gate->fusion = (int)id;
+    }
+    gate->variant = value;
+    return gate_add(g, gate, e);
+}
+
 static int parse_one(struct gates *g, char *word, const char *source, struct hone_error *e)
 {
     struct gate gate = {.text = arena_strdup(&g->arena, word), .source = source, .op = -1, .format = -1};
@@ -118,7 +142,12 @@ static int parse_one(struct gates *g, char *word, const char *source, struct hon
         return parse_skip(g, &gate, value, e);
     if (!strncmp(own, "kernel", 6) && (!own[6] || own[6] == '.' || own[6] == '@'))
         return parse_kernel(g, &gate, own + 6, value, e);
-    return gate_refuse(e, &gate, "unknown gate; known: kernel[.backend].op[.format][@node]=variant, kernel=ref, skip=op,...");
+    if (!strncmp(own, "fuse", 4) && (!own[4] || own[4] == '.'))
+        return parse_fusion(g, &gate, GATE_FUSE, own + 4, value, e);
+    if (!strncmp(own, "decline.", 8))
+        return parse_fusion(g, &gate, GATE_DECLINE, own + 7, value, e);
+    return gate_refuse(e, &gate, "unknown gate; known: kernel[.backend].op[.format][@node]=variant, kernel=ref, skip=op,..., "
+                                 "fuse[.name]=on|off");
 }
 
 int gates_parse(struct gates *g, const char *text, const char *source, struct hone_error *e)
@@ -158,7 +187,7 @@ const struct gate *gates_for_node(const struct gates *g, const char *backend, co
 {
     for (int i = g->n; i-- > 0;) {
         const struct gate *gate = &g->list[i];
-        if ((gate->op < 0 || gate->op == (int)n->op) && (!gate->backend || !strcmp(gate->backend, backend)) &&
+        if (gate->kind == GATE_KERNEL && (gate->op < 0 || gate->op == (int)n->op) && (!gate->backend || !strcmp(gate->backend, backend)) &&
             (gate->format < 0 || gate->format == (int)n->src[0]->format) &&
             (!gate->glob || !fnmatch(gate->glob, n->out->name, 0)))
             return gate;
@@ -166,10 +195,20 @@ const struct gate *gates_for_node(const struct gates *g, const char *backend, co
     return NULL;
 }
 
+bool gates_fusion(const struct gates *g, enum gate_kind kind, int id, bool fallback)
+{
+    for (int i = g->n; i-- > 0;)
+        if (g->list[i].kind == kind && (g->list[i].fusion < 0 || g->list[i].fusion == id))
+            return !strcmp(g->list[i].variant, "on");
+    return fallback;
+}
+
 bool gates_all_reference(const struct gates *g)
 {
     for (int i = g->n; i-- > 0;) {
         const struct gate *gate = &g->list[i];
+        if (gate->kind != GATE_KERNEL)
+            continue;
         if (strcmp(gate->variant, "ref") != 0)
             return false;
         if (gate->op < 0 && !gate->backend && gate->format < 0 && !gate->glob)

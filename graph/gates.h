@@ -3,12 +3,16 @@
  * A gate is `name=value`:
  *   kernel[.<backend>].<op>[.<format>][@<node-glob>]=<variant>|ref   kernel=ref (everything)
  *   skip=<op>,...           short for kernel.<op>=ref for each
+ *   fuse.<name>=on|off      fuse=off (every fusion)
+ *   decline.<name>=on       makes the fused kernels of that fusion decline every step: a test of what happens then
  * Lists are parted by white space or ';'; '#' starts a comment that ends with the line. The later match wins, however specific. */
 #ifndef GRAPH_GATES_H
 #define GRAPH_GATES_H
 
 #include "base/arena.h"
 #include "ops/ops.h"
+
+enum gate_kind { GATE_KERNEL, GATE_FUSE, GATE_DECLINE };
 
 struct gate {
     char *text;           /* as the user wrote it, for messages and records */
@@ -17,6 +21,8 @@ struct gate {
     int op;               /* enum op; -1: any */
     int format;           /* enum format_id of the weight (src[0]); -1: any */
     const char *glob;     /* of the node's output name; NULL: any */
+    enum gate_kind kind;
+    int fusion;           /* GATE_FUSE, GATE_DECLINE: enum fusion_id; -1: all */
     const char *variant;  /* the value */
 };
 
@@ -33,6 +39,8 @@ void gates_free(struct gates *g);
 
 /* The last gate that is about this node on this backend, or NULL. */
 const struct gate *gates_for_node(const struct gates *g, const char *backend, const struct node *n);
+/* Whether the last gate of this kind that is about fusion id says on; fallback if there is none. */
+bool gates_fusion(const struct gates *g, enum gate_kind kind, int id, bool fallback);
 /* The last gate that is about everything (`kernel=...`) says ref and none after it brings a kernel back. */
 bool gates_all_reference(const struct gates *g);
 

@@ -79,75 +79,87 @@ static size_t place_size(const struct tensor *t)
 
 struct lifetime {
     struct tensor *tensor;
-    int last; /* step that reads it last */
+    int first, last; /* the steps that touch it first and last */
 };
 
-/* All roots that are placed here, in order of first appearance, with their last readers. */
-static int lifetimes(const struct plan *p, struct lifetime *list)
+/* Every tensor that a node touches, sources before results; of a fused node those of its parts too, so that its reference, or the parts
+ * in its place, can run whenever it could. */
+static void node_visit(const struct node *n, void *user, void (*visit)(void *user, struct tensor *t))
 {
-    int n = 0;
-    for (int i = 0; i < p->n_steps; i++) {
-        const struct node *node = p->steps[i].node;
-        for (int j = 0; j <= node->n_src; j++) {
-            struct tensor *t = j < node->n_src ? node->src[j] : node->out;
-            if (!t || !placed_here(t = root(t)))
-                continue;
-            int k = n;
-            while (k > 0 && list[k - 1].tensor != t)
-                k--;
-            if (k == 0)
-                list[n++] = (struct lifetime){t, i};
-            else
-                list[k - 1].last = i;
-        }
-    }
-    return n;
+    for (int j = 0; j < n->n_src; j++)
+        if (n->src[j])
+            visit(user, n->src[j]);
+    for (int j = 0; j < n->n_parts; j++)
+        node_visit(n->parts[j], user, visit);
+    visit(user, n->out);
+}
+
+struct survey {
+    struct lifetime *list;
+    int n, step;
+};
+
+static void survey_tensor(void *user, struct tensor *t)
+{
+    struct survey *s = user;
+    t = root(t);
+    if (!placed_here(t))
+        return;
+    int k = s->n;
+    while (k > 0 && s->list[k - 1].tensor != t)
+        k--;
+    if (k)
+        s->list[k - 1].last = s->step;
+    else
+        s->list[s->n++] = (struct lifetime){t, s->step, s->step};
 }
 
 int memory_plan(struct plan *p, struct hone_error *e)
 {
-    size_t n_max = (size_t)p->n_steps * (MAX_SRC + 1) + 1;
-    struct lifetime *list = calloc(n_max, sizeof *list);
+    size_t n_max = 1;
+    for (int i = 0; i < p->n_steps; i++)
+        n_max += (size_t)(p->steps[i].node->n_parts + 1) * (MAX_SRC + 1);
+    struct survey s = {.list = calloc(n_max, sizeof *s.list)};
     struct space space = {.gaps = calloc(n_max + 1, sizeof *space.gaps), .n = 1};
     int rc = 0;
-    if (!list || !space.gaps) {
+    if (!s.list || !space.gaps) {
         rc = err_set(e, HONE_ERESOURCE, "no memory to lay out %d steps", p->n_steps);
         goto done;
     }
     space.gaps[0] = (struct gap){0, SIZE_MAX / 2};
-    int n = lifetimes(p, list);
+    for (s.step = 0; s.step < p->n_steps; s.step++)
+        node_visit(p->steps[s.step].node, &s, survey_tensor);
     /* Inputs first: they are filled before the step and live through it. */
-    for (int i = 0; i < n; i++)
-        if (list[i].tensor->kind == TENSOR_INPUT)
-            list[i].tensor->offset = space_take(&space, place_size(list[i].tensor));
-    for (int i = 0; i < p->n_steps; i++) {
-        struct tensor *out = root(p->steps[i].node->out);
-        if (placed_here(out) && out->producer == p->steps[i].node)
-            out->offset = space_take(&space, place_size(out));
-        for (int k = 0; k < n; k++)
-            if (list[k].last == i && list[k].tensor->kind == TENSOR_VALUE && root(p->graph->logits) != list[k].tensor)
-                space_give(&space, list[k].tensor->offset, place_size(list[k].tensor));
+    for (int i = 0; i < s.n; i++)
+        if (s.list[i].tensor->kind == TENSOR_INPUT)
+            s.list[i].tensor->offset = space_take(&space, place_size(s.list[i].tensor));
+    /* The list is in order of first appearance, which for a value is the step that writes it. */
+    for (int i = 0, next = 0; i < p->n_steps; i++) {
+        for (; next < s.n && s.list[next].first == i; next++)
+            if (s.list[next].tensor->kind == TENSOR_VALUE)
+                s.list[next].tensor->offset = space_take(&space, place_size(s.list[next].tensor));
+        for (int k = 0; k < next; k++)
+            if (s.list[k].last == i && s.list[k].tensor->kind == TENSOR_VALUE && root(p->graph->logits) != s.list[k].tensor)
+                space_give(&space, s.list[k].tensor->offset, place_size(s.list[k].tensor));
     }
     p->value_bytes = space.high;
 done:
-    free(list);
+    free(s.list);
     free(space.gaps);
     return rc;
 }
 
+static void bind_tensor(void *block, struct tensor *t)
+{
+    struct tensor *r = root(t);
+    if (placed_here(r))
+        r->data = (char *)block + r->offset;
+    if (t->base)
+        t->data = (char *)r->data + t->offset;
+}
+
 void plan_bind(struct plan *p, void *block)
 {
-    for (int i = 0; i < p->n_steps; i++) {
-        struct node *node = p->steps[i].node;
-        for (int j = 0; j <= node->n_src; j++) {
-            struct tensor *t = j < node->n_src ? node->src[j] : node->out;
-            if (!t)
-                continue;
-            struct tensor *r = root(t);
-            if (placed_here(r))
-                r->data = (char *)block + r->offset;
-            if (t->base)
-                t->data = (char *)r->data + t->offset;
-        }
-    }
+    for (int i = 0; i < p->n_steps; i++)
+        node_visit(p->steps[i].node, block, bind_tensor);
 }

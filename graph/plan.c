@@ -1,10 +1,16 @@
 /* plan.c: choosing kernels. For each node the candidates are the rows of its op, plainest first; the last that fits wins, unless a
  * gate names one. Every candidate that was not taken keeps its reason, so that inspect and trace can answer "why this one".
- * A cost model was the alternative; it hides the order in a number, where the table shows it. */
+ * A cost model was the alternative; it hides the order in a number, where the table shows it.
+ *
+ * Weights claim layouts: the first node that wants a weight packed decides for the plan, later ones that want it otherwise do
+ * not fit and say so. References and lookups read any layout and claim nothing. */
 #include "graph/plan.h"
 
 #include "base/log.h"
+#include "graph/fuse.h"
+#include "graph/materialise.h"
 #include "graph/memory.h"
+#include "graph/weights.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,35 +21,71 @@ char *kernel_name(const struct backend *b, const struct kernel *k, char *text, s
     return text;
 }
 
-/* May k run n here? Says why not. */
-static bool kernel_fits(const struct backend *b, const struct kernel *k, const struct node *n, struct reason *r)
+/* The layout that k wants weight w in; false with the reason when it cannot have it. */
+static bool kernel_layout(const struct kernel *k, const struct tensor *w, const struct layout **layout, struct reason *r)
+{
+    *layout = k->wants.layout_for ? k->wants.layout_for(w->format) : k->wants.layout;
+    if (!*layout)
+        return !k->wants.layout_for || fits_not(r, "no layout for %s", format_get(w->format)->name);
+    if ((*layout)->format != w->format)
+        return fits_not(r, "the weight is %s, not %s", format_get(w->format)->name, format_get((*layout)->format)->name);
+    const char *refusal = (*layout)->refuses ? (*layout)->refuses(w->ne[0], w->ne[1] * w->ne[2] * w->ne[3]) : NULL;
+    return !refusal || fits_not(r, "%s: %s", (*layout)->name, refusal);
+}
+
+/* Could every weight of n be brought into the layout that k wants, given what the plan's other nodes claim? */
+static bool layouts_fit(const struct plan_state *s, const struct kernel *k, const struct node *n, struct reason *r)
+{
+    if (k->wants.any_layout)
+        return true;
+    for (int j = 0; j < n->n_src; j++) {
+        const struct tensor *w = n->src[j];
+        const struct layout *layout;
+        if (!w || !weight_is_matrix(w))
+            continue;
+        if (!kernel_layout(k, w, &layout, r))
+            return false;
+        const struct claim *c = claim_find(s, w);
+        if (c && c->layout != layout)
+            return fits_not(r, "%s is wanted as %s by %s", w->name, c->layout ? c->layout->name : "rows", c->by->out->name);
+        if (!s->options->pool && layout != w->layout)
+            return fits_not(r, "%s is not packed as %s", w->name, layout ? layout->name : "rows");
+    }
+    return true;
+}
+
+static bool kernel_fits(const struct plan_state *s, const struct backend *b, const struct kernel *k, const struct node *n,
+                        struct reason *r)
 {
     unsigned lacking = k->needs & ~b->features(0);
     if (lacking)
         return fits_not(r, "the device lacks %s", b->feature_name(lacking & -lacking));
-    return !k->fits || k->fits(n, r);
+    return (!k->fits || k->fits(n, r)) && layouts_fit(s, k, n, r);
 }
 
-/* A gate's variant did not get the node: an error under strict, else a warning and a count. */
-static int gate_unfit(struct plan *p, const struct step *s, const struct gate *gate, bool strict, struct hone_error *e)
+static int claim_layouts(struct plan_state *s, const struct kernel *k, const struct node *n, struct hone_error *e)
 {
-    const char *why = "there is no such kernel";
-    for (int i = 0; i < s->n_passed; i++)
-        if (!strcmp(s->passed[i].kernel->variant, gate->variant))
-            why = s->passed[i].reason.text;
-    p->n_gates_unfit++;
-    if (strict)
-        return err_set(e, HONE_EUSAGE, "%s: gate '%s' at node %s: %s", gate->source, gate->text, s->node->out->name, why);
-    log_line(LOG_WARN, "gate '%s' passed over at node %s: %s", gate->text, s->node->out->name, why);
+    for (int j = 0; j < n->n_src && !k->wants.any_layout; j++) {
+        struct tensor *w = n->src[j];
+        const struct layout *layout;
+        struct reason unused;
+        if (!w || !weight_is_matrix(w) || claim_find(s, w) || !kernel_layout(k, w, &layout, &unused))
+            continue;
+        int rc = claim_add(s, w, layout, n, e);
+        if (rc)
+            return rc;
+    }
     return 0;
 }
 
-static int step_choose(struct plan *p, struct step *s, const struct gates *gates, bool strict, struct hone_error *e)
+/* Fills s->kernel, gate and passed. NULL kernel: nothing fits. */
+static int step_candidates(struct plan_state *ps, struct step *s, const struct gate *gate, struct hone_error *e)
 {
-    int n_kernels;
+    int n_kernels, n = 0;
     const struct kernel *const *kernels = s->backend->kernels(&n_kernels);
-    const struct gate *gate = gates_for_node(gates, s->backend->name, s->node);
-    s->passed = arena_array(p->graph->arena, (size_t)n_kernels, sizeof *s->passed);
+    for (int i = 0; i < n_kernels; i++)
+        n += kernels[i]->op == s->node->op;
+    s->passed = arena_array(ps->plan->graph->arena, (size_t)n, sizeof *s->passed);
     if (!s->passed)
         return err_set(e, HONE_ERESOURCE, "no memory for the plan");
     for (int i = n_kernels; i-- > 0;) { /* fastest first; the taken one is dropped from the list below */
@@ -52,7 +94,7 @@ static int step_choose(struct plan *p, struct step *s, const struct gates *gates
             continue;
         struct passed_over *candidate = &s->passed[s->n_passed++];
         candidate->kernel = k;
-        if (!kernel_fits(s->backend, k, s->node, &candidate->reason))
+        if (!kernel_fits(ps, s->backend, k, s->node, &candidate->reason))
             continue;
         if (gate && s->gate != gate && !strcmp(gate->variant, k->variant)) {
             s->kernel = k;
@@ -61,49 +103,218 @@ static int step_choose(struct plan *p, struct step *s, const struct gates *gates
             s->kernel = k;
         }
     }
-    if (!s->kernel)
-        return err_set(e, HONE_EFAULT, "node %s: no kernel of op %s fits, not even the reference", s->node->out->name,
-                       op_get(s->node->op)->name);
-    int n = 0;
+    n = 0;
     for (int i = 0; i < s->n_passed; i++) {
         if (s->passed[i].kernel == s->kernel)
             continue;
-        if (!s->passed[i].reason.text[0])
+        if (!s->passed[i].reason.text[0] && s->kernel)
             snprintf(s->passed[i].reason.text, sizeof s->passed[i].reason.text, "%s %.80s",
                      s->gate ? "the gate names" : "slower than", s->kernel->variant);
         s->passed[n++] = s->passed[i];
     }
     s->n_passed = n;
-    return gate && !s->gate ? gate_unfit(p, s, gate, strict, e) : 0;
+    return 0;
 }
 
-int plan_create(struct plan **out, struct graph *g, const struct gates *gates, bool strict, struct hone_error *e)
+/* A gate's variant did not get the node: an error under strict, else a warning and a count. */
+static int gate_unfit(struct plan_state *ps, const struct step *s, const struct gate *gate, struct hone_error *e)
+{
+    const char *why = "there is no such kernel";
+    for (int i = 0; i < s->n_passed; i++)
+        if (!strcmp(s->passed[i].kernel->variant, gate->variant))
+            why = s->passed[i].reason.text;
+    ps->plan->n_gates_unfit++;
+    if (ps->options->strict)
+        return err_set(e, HONE_EUSAGE, "%s: gate '%s' at node %s: %s", gate->source, gate->text, s->node->out->name, why);
+    log_line(LOG_WARN, "gate '%s' passed over at node %s: %s", gate->text, s->node->out->name, why);
+    return 0;
+}
+
+static int step_choose(struct plan_state *ps, struct step *s, struct hone_error *e)
+{
+    const struct gate *gate = gates_for_node(ps->options->gates, s->backend->name, s->node);
+    int rc = step_candidates(ps, s, gate, e);
+    if (rc)
+        return rc;
+    if (!s->kernel)
+        return err_set(e, HONE_EFAULT, "node %s: no kernel of op %s fits, not even the reference", s->node->out->name,
+                       op_get(s->node->op)->name);
+    rc = claim_layouts(ps, s->kernel, s->node, e);
+    return rc ? rc : gate && !s->gate ? gate_unfit(ps, s, gate, e) : 0;
+}
+
+/* Whether a kernel faster than the reference, or one that a gate names, would take the fused node. */
+static bool fused_runs(struct plan_state *ps, const struct backend *b, struct node *fused, struct reason *r)
+{
+    struct step s = {.node = fused, .backend = b};
+    const struct gate *gate = gates_for_node(ps->options->gates, b->name, fused);
+    if (gate && !strcmp(gate->variant, "ref")) {
+        if (gate->op == (int)fused->op)
+            return true; /* asked for by name: the fused node on its reference */
+        return fits_not(r, "%s: %.90s", gate->source, gate->text);
+    }
+    if (step_candidates(ps, &s, gate, NULL))
+        return fits_not(r, "no memory");
+    if (s.kernel && strcmp(s.kernel->variant, "ref") != 0)
+        return true;
+    if (s.n_passed)
+        return fits_not(r, "%s: %.90s", s.passed[0].kernel->variant, s.passed[0].reason.text);
+    return fits_not(r, "no kernel");
+}
+
+/* Parts that a gate puts back on the reference keep the whole from fusing: skip=<op> means that op everywhere. */
+static bool parts_skipped(const struct plan_state *ps, const struct backend *b, const struct node *fused, struct reason *r)
+{
+    for (int j = 0; j < fused->n_parts; j++) {
+        const struct gate *gate = gates_for_node(ps->options->gates, b->name, fused->parts[j]);
+        if (gate && gate->op >= 0)
+            return !fits_not(r, "%.20s: %.60s names its part %.30s", gate->source, gate->text, fused->parts[j]->out->name);
+    }
+    return false;
+}
+
+static int fuse_pass(struct plan_state *ps, enum fuse_stage stage, const struct backend *b, struct hone_error *e)
+{
+    struct graph *g = ps->plan->graph;
+    for (int f = 0; f < N_FUSIONS; f++) {
+        const struct fusion *fusion = fusion_get((enum fusion_id)f);
+        struct reason *miss = &ps->plan->fuse_misses[f];
+        if (fusion->stage != stage)
+            continue;
+        if (!gates_fusion(ps->options->gates, GATE_FUSE, f, true)) {
+            fits_not(miss, "off by its gate");
+            continue;
+        }
+        if (ps->options->fuse_off & 1u << f) {
+            fits_not(miss, "declined this step");
+            continue;
+        }
+        for (int i = 0; i < g->n_nodes; i++) {
+            struct reason r = {""};
+            struct node *fused = fuse_try(g, fusion, i, &r);
+            if (fused && !parts_skipped(ps, b, fused, &r) && fused_runs(ps, b, fused, &r)) {
+                fused->fusion = f;
+                fuse_apply(g, fused);
+                ps->plan->fuse_hits[f]++;
+                i -= fused->n_parts - 1; /* the graph got shorter; alias nodes in between make this a step back at most */
+                i = i < 0 ? 0 : i;
+            } else if (r.text[0]) {
+                *miss = r;
+            }
+        }
+    }
+    return graph_error(g, e);
+}
+
+/* Steps for the nodes as they are now; those chosen before are taken over. */
+static int steps_make(struct plan_state *ps, const struct backend *b, struct hone_error *e)
+{
+    struct plan *p = ps->plan;
+    struct graph *g = p->graph;
+    struct step *old = p->steps, *steps = arena_array(g->arena, (size_t)g->n_nodes, sizeof *steps);
+    int n_old = p->n_steps;
+    if (!steps)
+        return err_set(e, HONE_ERESOURCE, "no memory for the plan");
+    p->steps = steps;
+    p->n_steps = 0;
+    int rc = 0;
+    for (int i = 0, o = 0; i < g->n_nodes && !rc; i++) {
+        if (op_get(g->nodes[i]->op)->alias)
+            continue;
+        struct step *s = &p->steps[p->n_steps++];
+        *s = (struct step){.node = g->nodes[i], .backend = b};
+        int k = o;
+        while (k < n_old && old[k].node != s->node)
+            k++;
+        if (k < n_old) {
+            *s = old[k];
+            o = k + 1;
+        } else {
+            rc = step_choose(ps, s, e);
+        }
+    }
+    return rc;
+}
+
+static void measure_scratch(struct plan *p)
+{
+    for (int i = 0; i < p->n_steps; i++) {
+        const struct step *s = &p->steps[i];
+        size_t bytes = s->kernel->scratch ? s->kernel->scratch(s->node) : 0;
+        if (bytes > p->scratch_bytes)
+            p->scratch_bytes = bytes;
+    }
+}
+
+int plan_declines(const struct plan *p, const struct gates *gates, struct reason *r)
+{
+    for (int i = 0; i < p->n_steps; i++) {
+        const struct step *s = &p->steps[i];
+        if (!s->node->n_parts)
+            continue;
+        if (gates_fusion(gates, GATE_DECLINE, s->node->fusion, false)) {
+            fits_not(r, "told to by its decline gate");
+            return i;
+        }
+        if (s->kernel->declines && s->kernel->declines(s->node, r))
+            return i;
+    }
+    return -1;
+}
+
+int plan_create(struct plan **out, struct graph *g, const struct plan_options *o, struct hone_error *e)
 {
     int rc = graph_error(g, e);
     if (rc)
         return rc;
     struct plan *p = arena_alloc(g->arena, sizeof *p);
-    struct step *steps = arena_array(g->arena, (size_t)g->n_nodes, sizeof *steps);
-    if (!p || !steps)
+    struct plan_state ps = {.plan = p, .options = o};
+    if (p)
+        *p = (struct plan){.graph = g,
+                           .fuse_hits = arena_array(g->arena, N_FUSIONS, sizeof *p->fuse_hits),
+                           .fuse_misses = arena_array(g->arena, N_FUSIONS, sizeof *p->fuse_misses)};
+    if (!p || !p->fuse_hits || !p->fuse_misses)
         return err_set(e, HONE_ERESOURCE, "no memory for the plan");
-    *p = (struct plan){.graph = g, .steps = steps};
     int n_backends;
     const struct backend *host = backend_list(&n_backends)[0];
-    for (int i = 0; i < g->n_nodes && !rc; i++) {
-        if (op_get(g->nodes[i]->op)->alias)
-            continue;
-        struct step *s = &p->steps[p->n_steps++];
-        *s = (struct step){.node = g->nodes[i], .backend = host};
-        rc = step_choose(p, s, gates, strict, e);
-        if (!rc && s->kernel->scratch) {
-            size_t bytes = s->kernel->scratch(s->node);
-            if (bytes > p->scratch_bytes)
-                p->scratch_bytes = bytes;
-        }
-    }
+    rc = fuse_pass(&ps, FUSE_EARLY, host, e);
+    if (!rc)
+        rc = steps_make(&ps, host, e);
+    if (!rc)
+        rc = materialise_weights(&ps, e);
+    if (!rc)
+        rc = materialise_activations(&ps, e);
+    if (!rc)
+        rc = fuse_pass(&ps, FUSE_LATE, host, e);
+    if (!rc)
+        rc = steps_make(&ps, host, e);
     if (!rc)
         rc = memory_plan(p, e);
-    if (!rc)
-        *out = p;
-    return rc;
+    if (rc)
+        return rc;
+    measure_scratch(p);
+    p->generation = weights_generation();
+    *out = p;
+    return 0;
+}
+
+bool plan_current(const struct plan *p)
+{
+    return p->generation == weights_generation();
+}
+
+bool plan_stale(struct plan *p)
+{
+    for (int i = 0; i < p->n_steps; i++) {
+        const struct step *s = &p->steps[i];
+        for (int j = 0; j < s->node->n_src && !s->kernel->wants.any_layout; j++) {
+            const struct tensor *w = s->node->src[j];
+            const struct layout *layout;
+            struct reason r;
+            if (w && weight_is_matrix(w) && (!kernel_layout(s->kernel, w, &layout, &r) || layout != w->layout))
+                return true;
+        }
+    }
+    p->generation = weights_generation();
+    return false;
 }

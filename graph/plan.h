@@ -1,8 +1,9 @@
 /* plan.h: from a graph to something that can be run again and again: a kernel for every node, the reason for it, a place for
  * every value.
  *
- * The passes, in order: choose a kernel for each node that runs (alias nodes never do), lay the values out in one block of memory. A plan
- * depends on the graph's shapes and the gates, never on positions or lengths (rule 3). */
+ * The passes, in order: fuse nodes by named rewrites (fuse.h), choose a kernel for each node that runs (alias nodes never do), materialise
+ * what the kernels want (packed weights, quantised activations), lay the values out in one block of memory. A plan depends on the
+ * graph's shapes and the gates, never on positions or lengths (rule 3). */
 #ifndef GRAPH_PLAN_H
 #define GRAPH_PLAN_H
 
@@ -33,11 +34,28 @@ struct plan {
     size_t value_bytes;   /* of the block that plan_bind wants */
     size_t scratch_bytes; /* a worker */
     int n_gates_unfit;    /* nodes that a gate's variant does not fit */
+    uint64_t generation;  /* weights_generation() that it was made for */
+    int *fuse_hits;       /* by fusion, N_FUSIONS: how often each fired; */
+    struct reason *fuse_misses; /* and why it last did not, "" where it always did or never could */
 };
 
-/* Plans g, whose inputs the caller fills before each run. All memory is of g's arena. With strict, a gate that names
- * a variant which does not fit is an error; without, it is counted and logged as a warning. */
-int plan_create(struct plan **out, struct graph *g, const struct gates *gates, bool strict, struct hone_error *e);
+struct plan_options {
+    const struct gates *gates;
+    bool strict;       /* a gate that names a variant which does not fit is an error; else it is counted and logged */
+    uint32_t fuse_off; /* a bit a fusion (enum fusion_id): off in this plan, since it declined the step at hand */
+    struct pool *pool; /* packs weights; NULL: no weight changes its layout, and kernels that want another do not fit */
+};
+
+/* Plans g, whose inputs the caller fills before each run. All memory is of g's arena. */
+int plan_create(struct plan **out, struct graph *g, const struct plan_options *o, struct hone_error *e);
+/* The first fused step whose kernel declines to run now (or is made to, by a decline gate), with its reason; -1: none. To be asked before
+ * each run; a plan with that fusion off then takes the step (rule 4). */
+int plan_declines(const struct plan *p, const struct gates *gates, struct reason *r);
+/* No layout has changed since the plan was made, or last found good. Cheap; may be asked at any time. */
+bool plan_current(const struct plan *p);
+/* Of a plan that is not current, between weights_plan_begin and _end: whether a weight that it reads has another layout now. If so it
+ * must not run again; if not it is current again. */
+bool plan_stale(struct plan *p);
 /* Gives every value, and every input that has no data yet, its address within block (plan->value_bytes, aligned to 64). May
  * be called again with another block. */
 void plan_bind(struct plan *p, void *block);

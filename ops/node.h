@@ -56,6 +56,7 @@ struct node {
      * part's) and `also` (those that others read); its reference is to run them. n_parts 0: not fused. */
     struct node **parts;
     int n_parts;
+    int fusion; /* which one made it: enum fusion_id (graph/fuse.h) */
     struct tensor *also[MAX_ALSO];
     int n_also;
 };

@@ -25,6 +25,59 @@ const struct op_desc *op_get(enum op op)
     return table[op];
 }
 
+void node_reference(const struct node *n, const struct worker *w)
+{
+    if (!n->n_parts) {
+        table[n->op]->reference(n, w);
+        return;
+    }
+    for (int i = 0; i < n->n_parts; i++) {
+        if (i)
+            worker_barrier(w); /* a part reads what the ones before wrote */
+        node_reference(n->parts[i], w);
+    }
+}
+
+size_t node_scratch(const struct node *n)
+{
+    if (!n->n_parts)
+        return table[n->op]->scratch ? table[n->op]->scratch(n) : 0;
+    size_t most = 0;
+    for (int i = 0; i < n->n_parts; i++) {
+        size_t bytes = node_scratch(n->parts[i]);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+bool node_leaves(const struct node *n, const struct tensor *t)
+{
+    for (int i = 0; i < n->n_also; i++)
+        if (n->also[i] == t)
+            return true;
+    return n->out == t;
+}
+
+/* Of a fused node: the flops of all parts; the bytes of each part, less what one part wrote for another. */
+struct cost node_cost(const struct node *n)
+{
+    if (!n->n_parts)
+        return table[n->op]->cost(n);
+    struct cost sum = {0};
+    for (int i = 0; i < n->n_parts; i++) {
+        const struct node *part = n->parts[i];
+        struct cost c = table[part->op]->cost(part);
+        sum.flops += c.flops;
+        sum.written += node_leaves(n, part->out) || part->out->kind != TENSOR_VALUE || part->out->base ? c.written : 0;
+        sum.read += c.read;
+        for (int j = 0; j < i; j++)
+            for (int k = 0; k < part->n_src; k++)
+                if (part->src[k] == n->parts[j]->out)
+                    sum.read -= (double)tensor_nbytes(part->src[k]);
+    }
+    return sum;
+}
+
 int op_by_name(const char *name, enum op *op)
 {
     for (int i = 0; i < N_OPS; i++)

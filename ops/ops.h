@@ -52,6 +52,7 @@ struct op_desc {
     int min_src, max_src;
     size_t params_size; /* of the op's struct in ops/<op>.h; 0: none */
     bool alias;         /* view, reshape, permute: names memory anew; never runs, costs nothing */
+    bool fused;         /* made by a fusion (graph/fuse.def): shape, reference, scratch and cost are those of node->parts */
     /* Checks sources and params; sets out's format, ne and nb (alias and in-place ops: base and offset too). 0, or
      * HONE_EINPUT with a message that gives the shapes. Called once, when the node is added to a graph. */
     int (*shape)(struct node *n, struct hone_error *e);
@@ -68,6 +69,13 @@ struct op_desc {
 };
 
 const struct op_desc *op_get(enum op op);
+/* The reference of any node that runs: the op's own, or for a fused node its parts', one after the other. Same for scratch and
+ * cost (a fused node moves its sources and what it leaves, not what stays inside). */
+void node_reference(const struct node *n, const struct worker *w);
+size_t node_scratch(const struct node *n);
+struct cost node_cost(const struct node *n);
+/* Whether the node must leave t in memory: its out, or one of also. */
+bool node_leaves(const struct node *n, const struct tensor *t);
 /* 0, or -1 when there is no op of this name. */
 int op_by_name(const char *name, enum op *op);
 

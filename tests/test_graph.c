@@ -93,14 +93,14 @@ static void test_plan_reasons(void **unused)
     graph_init(&g, &arena);
     chain(&g, 2);
     assert_int_equal(gates_parse(&gates, "kernel.add=no_such", "--set", &e), 0);
-    assert_int_equal(plan_create(&p, &g, &gates, false, &e), 0);
+    assert_int_equal(plan_create(&p, &g, &(struct plan_options){.gates = &gates}, &e), 0);
     assert_int_equal(p->n_steps, 6);
     assert_int_equal(p->n_gates_unfit, 2);
-    assert_int_equal(plan_create(&p, &g, &gates, true, &e), HONE_EUSAGE);
+    assert_int_equal(plan_create(&p, &g, &(struct plan_options){.gates = &gates, .strict = true}, &e), HONE_EUSAGE);
     assert_non_null(strstr(e.message, "there is no such kernel"));
     e.code = 0;
     assert_int_equal(gates_parse(&gates, "kernel=ref", "--set", &e), 0);
-    assert_int_equal(plan_create(&p, &g, &gates, true, &e), 0);
+    assert_int_equal(plan_create(&p, &g, &(struct plan_options){.gates = &gates, .strict = true}, &e), 0);
     for (int i = 0; i < p->n_steps; i++) {
         assert_string_equal(p->steps[i].kernel->variant, "ref");
         for (int j = 0; j < p->steps[i].n_passed; j++)
@@ -126,7 +126,7 @@ static void test_memory(void **unused)
     struct plan *p;
     graph_init(&g, &arena);
     struct tensor *x = chain(&g, 50);
-    assert_int_equal(plan_create(&p, &g, &gates, false, &e), 0);
+    assert_int_equal(plan_create(&p, &g, &(struct plan_options){.gates = &gates}, &e), 0);
     for (int i = 0; i < p->n_steps; i++) {
         const struct node *n = p->steps[i].node;
         for (int j = 0; j < n->n_src; j++)
@@ -175,7 +175,7 @@ static void test_run_and_stop(void **unused)
         struct plan *p;
         graph_init(&g, &arena);
         struct tensor *x = chain(&g, 10);
-        assert_int_equal(plan_create(&p, &g, &gates, false, &e), 0);
+        assert_int_equal(plan_create(&p, &g, &(struct plan_options){.gates = &gates}, &e), 0);
         void *block = aligned_alloc(64, (p->value_bytes + 63) / 64 * 64);
         plan_bind(p, block);
         for (int i = 0; i < 64 * 3; i++)

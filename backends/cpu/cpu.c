@@ -9,19 +9,16 @@
 #include <string.h>
 #include <unistd.h>
 
-/* One reference kernel an op, wrapped from its description. */
+/* The reference of every op, as a kernel that fits whatever the op accepts. */
+static int run_reference(const struct exec *x, const struct node *n)
+{
+    node_reference(n, &x->worker);
+    return 0;
+}
+
 #define OP(NAME, name)                                                                                                         \
-    static int run_##name(const struct exec *x, const struct node *n)                                                          \
-    {                                                                                                                          \
-        op_get(OP_##NAME)->reference(n, &x->worker);                                                                           \
-        return 0;                                                                                                              \
-    }                                                                                                                          \
-    static size_t scratch_##name(const struct node *n)                                                                         \
-    {                                                                                                                          \
-        return op_get(OP_##NAME)->scratch ? op_get(OP_##NAME)->scratch(n) : 0;                                                 \
-    }                                                                                                                          \
     static const struct kernel cpu_##name##_ref = {                                                                            \
-        .op = OP_##NAME, .variant = "ref", .wants.any_layout = true, .scratch = scratch_##name, .run = run_##name};
+        .op = OP_##NAME, .variant = "ref", .wants.any_layout = true, .scratch = node_scratch, .run = run_reference};
 #include "ops/ops.def"
 #undef OP
 

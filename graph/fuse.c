@@ -1,0 +1,329 @@
+/* fuse.c: the patterns, and the rules that all of them obey.
+ *
+ * A pattern looks backwards from its last node, through producers, so the order in which a builder emits things hardly matters. The
+ * rules are checked once for all: a value inside a match may be read outside only if the fused node leaves it in `also`; nothing
+ * between the first and the last part may read what a part writes, since the fused node runs at the last one's place; and outputs
+ * are separate memory (the planner keeps all parts' values alive through the fused step), so no kernel meets an alias
+ * that its parts would not have met. Forward matching by op sequence was the alternative; it breaks when a reshape
+ * or a bias stands between. */
+#include "graph/fuse.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct tensor *root_of(struct tensor *t)
+{
+    return t->base ? t->base : t;
+}
+
+/* The node that computes t, looking through views; NULL for weights, inputs and states. */
+static struct node *maker(struct tensor *t)
+{
+    struct tensor *r = t ? root_of(t) : NULL;
+    return r && r->kind == TENSOR_VALUE ? r->producer : NULL;
+}
+
+static struct node *maker_is(struct tensor *t, enum op op)
+{
+    struct node *n = maker(t);
+    return n && n->op == op ? n : NULL;
+}
+
+static bool is_weight(const struct tensor *t)
+{
+    return t->kind == TENSOR_WEIGHT;
+}
+
+static int position(const struct graph *g, const struct node *n)
+{
+    for (int i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i] == n)
+            return i;
+    return -1;
+}
+
+static void add_part(struct fuse_match *m, struct node *n)
+{
+    m->parts[m->n_parts++] = n;
+}
+
+static void add_src(struct fuse_match *m, struct tensor *t)
+{
+    m->src[m->n_src++] = t;
+}
+
+/* ---- patterns; ops/<op>.c of the fused op documents the order of the sources */
+
+static bool match_rms_norm_mul(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    struct node *mul = g->nodes[i], *norm;
+    if (mul->op != OP_MUL || !(norm = maker_is(mul->src[0], OP_RMS_NORM)) || mul->src[0]->base)
+        return false;
+    if (!is_weight(mul->src[1]) || tensor_rows(mul->src[1]) != 1)
+        return fits_not(r, "%s is multiplied with something that is no norm weight", norm->out->name);
+    m->op = OP_RMS_NORM_MUL;
+    add_part(m, norm);
+    add_part(m, mul);
+    add_src(m, norm->src[0]);
+    add_src(m, mul->src[1]);
+    memcpy(m->params, norm->params, PARAMS_SIZE);
+    return true;
+}
+
+static bool match_add_rms_norm_mul(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    struct fuse_match inner = {0};
+    struct node *add;
+    if (!match_rms_norm_mul(g, i, &inner, r) || !(add = maker_is(inner.src[0], OP_ADD)) || inner.src[0]->base)
+        return false;
+    if (!tensor_same_shape(add->src[0], add->src[1]))
+        return fits_not(r, "%s adds a broadcast value", add->out->name);
+    m->op = OP_ADD_RMS_NORM_MUL;
+    add_part(m, add);
+    add_part(m, inner.parts[0]);
+    add_part(m, inner.parts[1]);
+    add_src(m, add->src[0]);
+    add_src(m, add->src[1]);
+    add_src(m, inner.src[1]);
+    memcpy(m->params, inner.params, PARAMS_SIZE);
+    return true;
+}
+
+static bool plain_mul_mat(const struct node *n)
+{
+    return n && n->op == OP_MUL_MAT && is_weight(n->src[0]) && n->src[0]->ne[2] == 1 && n->src[0]->ne[3] == 1;
+}
+
+static bool match_mul_mat_add(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    struct node *add = g->nodes[i];
+    if (add->op != OP_ADD)
+        return false;
+    for (int side = 0; side < 2; side++) {
+        struct tensor *product = add->src[side], *other = add->src[1 - side];
+        struct node *mul = maker(product);
+        if (!plain_mul_mat(mul) || product->base || is_weight(other))
+            continue;
+        if (!tensor_same_shape(product, other))
+            return fits_not(r, "%s adds a broadcast value", add->out->name);
+        m->op = OP_MUL_MAT_ADD;
+        add_part(m, mul);
+        add_part(m, add);
+        add_src(m, mul->src[0]);
+        add_src(m, mul->src[1]);
+        add_src(m, other);
+        return true;
+    }
+    return false;
+}
+
+static bool match_gate_up_glu(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    struct node *glu = g->nodes[i];
+    if (glu->op != OP_GLU)
+        return false;
+    struct node *gate = maker(glu->src[0]), *up = maker(glu->src[1]);
+    if (!plain_mul_mat(gate) || !plain_mul_mat(up) || glu->src[0]->base || glu->src[1]->base)
+        return fits_not(r, "%s does not read two matrix products", glu->out->name);
+    if (gate->src[1] != up->src[1] || !tensor_same_shape(gate->src[0], up->src[0]))
+        return fits_not(r, "gate and up of %s differ in input or shape", glu->out->name);
+    m->op = OP_GATE_UP_GLU;
+    bool up_first = position(g, up) < position(g, gate);
+    add_part(m, up_first ? up : gate);
+    add_part(m, up_first ? gate : up);
+    add_part(m, glu);
+    add_src(m, gate->src[0]);
+    add_src(m, gate->src[1]);
+    add_src(m, up->src[0]);
+    memcpy(m->params, glu->params, PARAMS_SIZE);
+    return true;
+}
+
+/* Two or three products of one activation whose nodes stand together, as q, k and v do. */
+static bool match_mul_mat_group(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    (void)r;
+    struct node *last = g->nodes[i];
+    if (!plain_mul_mat(last) || (i + 1 < g->n_nodes && plain_mul_mat(g->nodes[i + 1]) && g->nodes[i + 1]->src[1] == last->src[1]))
+        return false; /* no product, or not the last of its group */
+    int first = i;
+    while (first > 0 && i - first < 2 && plain_mul_mat(g->nodes[first - 1]) && g->nodes[first - 1]->src[1] == last->src[1])
+        first--;
+    if (first == i)
+        return false;
+    m->op = OP_MUL_MAT_GROUP;
+    for (int j = first; j <= i; j++)
+        add_part(m, g->nodes[j]);
+    add_src(m, g->nodes[first]->src[0]);
+    add_src(m, last->src[1]);
+    for (int j = first + 1; j <= i; j++)
+        add_src(m, g->nodes[j]->src[0]);
+    return true;
+}
+
+/* The rope of q and k and both writes into the cache, from the attention that reads them. */
+static bool match_rope_kv(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    struct node *v_write = g->nodes[i];
+    if (v_write->op != OP_KV_WRITE || i == 0)
+        return false;
+    struct node *k_write = g->nodes[i - 1], *attention = NULL;
+    for (int j = i + 1; j < g->n_nodes && !attention; j++)
+        if (g->nodes[j]->op == OP_ATTENTION && g->nodes[j]->src[2] == v_write->out)
+            attention = g->nodes[j];
+    if (k_write->op != OP_KV_WRITE || !attention || attention->src[1] != k_write->out)
+        return false; /* this is the write of k, or a lone write */
+    struct node *q_rope = maker_is(attention->src[0], OP_ROPE), *k_rope = maker_is(k_write->src[0], OP_ROPE);
+    if (!q_rope || !k_rope)
+        return fits_not(r, "no rope before %s", k_write->out->name);
+    if (memcmp(q_rope->params, k_rope->params, PARAMS_SIZE) || q_rope->src[1] != k_rope->src[1] ||
+        q_rope->src[2] != k_rope->src[2] || k_write->src[2] != v_write->src[2])
+        return fits_not(r, "q and k of %s are turned differently", attention->out->name);
+    m->op = OP_ROPE_KV;
+    add_part(m, q_rope);
+    add_part(m, k_rope);
+    add_part(m, k_write);
+    add_part(m, v_write);
+    add_src(m, q_rope->src[0]);
+    add_src(m, k_rope->src[0]);
+    add_src(m, v_write->src[0]);
+    add_src(m, q_rope->src[1]);
+    add_src(m, k_write->src[2]);
+    add_src(m, k_write->src[1]);
+    add_src(m, v_write->src[1]);
+    add_src(m, q_rope->src[2]);
+    memcpy(m->params, q_rope->params, PARAMS_SIZE);
+    return true;
+}
+
+/* A quantize node joined to the fused node that makes what it reads. */
+static bool match_quantized(const struct graph *g, int i, struct fuse_match *m, enum op from, enum op to)
+{
+    struct node *q = g->nodes[i], *n;
+    if (q->op != OP_QUANTIZE || !(n = maker_is(q->src[0], from)) || q->src[0] != n->out || n->n_parts + 1 > MAX_PARTS)
+        return false;
+    m->op = to;
+    for (int j = 0; j < n->n_parts; j++)
+        add_part(m, n->parts[j]);
+    add_part(m, q);
+    for (int j = 0; j < n->n_src; j++)
+        add_src(m, n->src[j]);
+    memcpy(m->params, n->params, PARAMS_SIZE);
+    return true;
+}
+
+static bool match_norm_quantize(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    (void)r;
+    return match_quantized(g, i, m, OP_RMS_NORM_MUL, OP_RMS_NORM_MUL_QUANTIZE) ||
+           match_quantized(g, i, m, OP_ADD_RMS_NORM_MUL, OP_ADD_RMS_NORM_MUL_QUANTIZE);
+}
+
+static bool match_gate_up_glu_quantize(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    (void)r;
+    return match_quantized(g, i, m, OP_GATE_UP_GLU, OP_GATE_UP_GLU_QUANTIZE);
+}
+
+/* ---- the table, and the rules */
+
+static const struct fusion table[] = {
+#define FUSION(name, stage) {#name, FUSE_##stage, match_##name},
+#include "graph/fuse.def"
+#undef FUSION
+};
+
+const struct fusion *fusion_get(enum fusion_id id)
+{
+    return &table[id];
+}
+
+int fusion_by_name(const char *name, size_t size, enum fusion_id *id)
+{
+    for (int i = 0; i < N_FUSIONS; i++)
+        if (strlen(table[i].name) == size && !memcmp(table[i].name, name, size)) {
+            *id = (enum fusion_id)i;
+            return 0;
+        }
+    return -1;
+}
+
+static bool node_reads(const struct node *n, const struct tensor *t)
+{
+    for (int j = 0; j < n->n_src; j++)
+        if (n->src[j] && root_of(n->src[j]) == t)
+            return true;
+    return false;
+}
+
+/* Whether node n is one of the match: a part, or a fused node all of whose parts are (late fusions swallow early ones). */
+static bool in_match(const struct fuse_match *m, const struct node *n)
+{
+    for (int j = 0; j < m->n_parts; j++)
+        if (m->parts[j] == n || (n->n_parts && n->parts[0] == m->parts[j]))
+            return true;
+    return false;
+}
+
+struct node *fuse_try(struct graph *g, const struct fusion *f, int i, struct reason *r)
+{
+    struct fuse_match m = {0};
+    r->text[0] = 0;
+    if (!f->match(g, i, &m, r))
+        return NULL;
+    int first = i;
+    while (first > 0 && !(in_match(&m, g->nodes[first]) && (g->nodes[first] == m.parts[0] || g->nodes[first]->n_parts)))
+        first--;
+    struct node *fused = arena_alloc(g->arena, sizeof *fused);
+    struct node **parts = arena_array(g->arena, (size_t)m.n_parts, sizeof *parts);
+    if (!fused || !parts) {
+        err_set(&g->error, HONE_ERESOURCE, "no memory for a fused node");
+        return NULL;
+    }
+    const struct node *last = m.parts[m.n_parts - 1];
+    *fused = (struct node){.op = m.op, .layer = last->layer, .out = last->out, .n_src = m.n_src, .parts = parts, .n_parts = m.n_parts};
+    memcpy(parts, m.parts, (size_t)m.n_parts * sizeof *parts);
+    memcpy(fused->src, m.src, sizeof m.src);
+    memcpy(fused->params, m.params, PARAMS_SIZE);
+    for (int j = 0; j + 1 < m.n_parts; j++) {
+        struct tensor *value = m.parts[j]->out;
+        const struct tensor *memory = root_of(value);
+        bool outside = value == g->logits;
+        for (int k = first; k < g->n_nodes; k++) {
+            const struct node *n = g->nodes[k];
+            if (in_match(&m, n) || !node_reads(n, memory))
+                continue;
+            if (k < i && memory->kind == TENSOR_VALUE && !op_get(n->op)->alias) {
+                fits_not(r, "%s is read by %s before the last part", value->name, n->out->name);
+                return NULL;
+            }
+            outside |= memory->kind == TENSOR_VALUE;
+        }
+        if (outside && fused->n_also == MAX_ALSO) {
+            fits_not(r, "more than %d values of %s are read elsewhere", MAX_ALSO, last->out->name);
+            return NULL;
+        }
+        if (outside)
+            fused->also[fused->n_also++] = value;
+    }
+    return fused;
+}
+
+void fuse_apply(struct graph *g, struct node *fused)
+{
+    struct fuse_match m = {.n_parts = fused->n_parts};
+    memcpy(m.parts, fused->parts, (size_t)fused->n_parts * sizeof *fused->parts);
+    const struct node *last = fused->parts[fused->n_parts - 1];
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++) {
+        struct node *node = g->nodes[i];
+        if (node == last)
+            g->nodes[n++] = fused;
+        else if (!in_match(&m, node))
+            g->nodes[n++] = node;
+    }
+    g->n_nodes = n;
+    fused->out->producer = fused;
+    for (int j = 0; j < fused->n_also; j++)
+        root_of(fused->also[j])->producer = fused;
+}
