@@ -25,9 +25,10 @@ _Static_assert(sizeof(size_t) == 8, "file offsets are size_t");
 
 enum {
     KEY_MAX = 65535,
-    NAME_MAX_BYTES = 255, /* ggml has 63 */
-    VALUES_MAX = 65536,   /* real files have below 100 */
-    TENSORS_MAX = 131072, /* the most in a known file is about 14000 */
+    NAME_MAX_BYTES = 255,  /* ggml has 63 */
+    VALUES_MAX = 65536,    /* real files have below 100 */
+    TENSORS_MAX = 131072,  /* the most in a known file is about 14000 */
+    STRINGS_MAX = 1 << 22, /* in all arrays; real vocabularies with their merges have below 800000 */
     VALUE_BYTES_MIN = 8 + 1 + 4 + 1,
     TENSOR_BYTES_MIN = 8 + 1 + 4 + 8 + 4 + 8,
 };
@@ -36,6 +37,7 @@ struct reader {
     struct gguf *g;
     const uint8_t *data;
     size_t size, at;
+    uint64_t n_strings;      /* in arrays so far */
     const char *kind;        /* "key" or "tensor": what is being read, for messages; NULL: neither */
     struct gguf_string name; /* its name, once known to be printable */
     struct hone_error *e;
@@ -145,6 +147,11 @@ static int read_strings(struct reader *r, struct gguf_value *v)
     size_t start = r->at;
     if (v->n > (r->size - r->at) / 8)
         return fail(r, r->at, "%llu strings, but only %zu bytes remain", (unsigned long long)v->n, r->size - r->at);
+    /* A sparse file of zeros would justify billions of empty strings. */
+    r->n_strings += v->n;
+    if (r->n_strings > STRINGS_MAX)
+        return fail(r, r->at, "%llu strings in arrays so far (at most %d are read)", (unsigned long long)r->n_strings,
+                    STRINGS_MAX);
     struct gguf_string s;
     for (uint64_t i = 0; i < v->n; i++) {
         int rc = take_string(r, &s, "a string");

@@ -363,6 +363,22 @@ static void test_colliding_names(void **state)
     open_refused(in_folder("collide.gguf"), "collide");
 }
 
+/* A sparse file costs nothing to make and may hold billions of empty strings. */
+static void test_too_many_strings(void **state)
+{
+    (void)state;
+    const char *path = in_folder("sparse.gguf");
+    struct gguf_writer *w = create(path);
+    gguf_write_strings(w, "s", NULL, 0);
+    close_ok(w);
+    poke(path, 24 + 9 + 8, &(uint64_t){1 << 30}, 8);
+    assert_int_equal(truncate(path, 10ll << 30), 0);
+    int64_t start = clock_ns();
+    open_refused(path, "byte 49: key 's': 1073741824 strings");
+    assert_true(clock_ns() - start < 1000000000);
+    unlink(path);
+}
+
 /* Part `no` of `count` under any name; one tensor named t<no>. */
 static void write_part(const char *path, uint16_t no, uint16_t count, int32_t tensors, const char *tensor)
 {
@@ -839,6 +855,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_alignment),
         cmocka_unit_test(test_many_tensors),
         cmocka_unit_test(test_colliding_names),
+        cmocka_unit_test(test_too_many_strings),
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_split_alone),
         cmocka_unit_test(test_split_faults),

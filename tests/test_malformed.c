@@ -135,6 +135,15 @@ CASE(key_not_utf8, READER, "a key with the byte 0xc3")
 {
     set_u32(d, "a\xc3(", 1);
 }
+/* The message cuts the key between two characters. */
+CASE(key_long_in_utf8, READER, "\xc3\xa4\xc3\xa4...': unknown value type 13")
+{
+    char *name = must(arena_alloc(&d->arena, 402));
+    for (int i = 0; i < 200; i++)
+        memcpy(name + 1 + 2 * i, "\xc3\xa4", 2);
+    *name = 'a';
+    set(d, name, 13, "12345678", 8);
+}
 CASE(key_twice, READER, "key 'llama.block_count': is there twice")
 {
     d->keys[d->n_keys++] = *key(d, "llama.block_count");
