@@ -205,7 +205,8 @@ int main(int argc, char **argv)
         printf("hone %s\n", hone_build());
         return output_flush();
     }
-    signal(SIGPIPE, SIG_IGN); /* a closed pipe is a write error with a message and a code, not a silent death */
+    signal(SIGPIPE, SIG_IGN); /* a closed pipe or a full quota is a write error with a message and a code, not a silent death */
+    signal(SIGXFSZ, SIG_IGN);
     for (int i = 0; i < N_COMMANDS; i++) {
         const struct command *c = table[i];
         if (strcmp(c->name, argv[1]) != 0)

@@ -12,6 +12,7 @@
 #include "base/mmap.h"
 #include "graph/fuse.h"
 #include "graph/weights.h"
+#include "model/sampler.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -477,6 +478,12 @@ int hone_session_eval(struct hone_session *s, const struct hone_token *tokens, s
 const float *hone_session_logits(const struct hone_session *s, size_t i)
 {
     return i < s->n_logits ? s->logits + i * (size_t)s->model->n_vocab : NULL;
+}
+
+int32_t hone_greedy(const struct hone_session *s)
+{
+    const float *logits = s->n_logits ? hone_session_logits(s, s->n_logits - 1) : NULL;
+    return logits ? sampler_argmax(logits, s->model->n_vocab) : -1;
 }
 
 int32_t hone_session_length(const struct hone_session *s, int32_t seq)

@@ -15,6 +15,10 @@
 extern "C" {
 #endif
 
+#if defined(__GNUC__)
+#pragma GCC visibility push(default)
+#endif
+
 #define HONE_VERSION "0.1.0"
 
 /* "0.1.0 (commit, compiler, flags)": what this library was built from. */
@@ -74,6 +78,8 @@ struct hone_token {
 int hone_session_eval(struct hone_session *s, const struct hone_token *tokens, size_t n, struct hone_error *e);
 /* The logits [n_vocab] of the i-th token of the last eval that wanted them; NULL when there is none. Valid until the next eval. */
 const float *hone_session_logits(const struct hone_session *s, size_t i);
+/* The id of the largest logit (the lowest id among equals) of the last token that wanted logits; -1 when there is none. */
+int32_t hone_greedy(const struct hone_session *s);
 /* Tokens that a sequence holds. */
 int32_t hone_session_length(const struct hone_session *s, int32_t seq);
 /* Forgets what a sequence holds from position `length` on. */
@@ -83,6 +89,10 @@ int hone_session_fork(struct hone_session *s, int32_t from, int32_t to, struct h
 /* Makes the eval that runs, or else the next one, end soon with HONE_ECANCELED. May be called from another thread or a signal
  * handler. */
 void hone_session_cancel(struct hone_session *s);
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 
 #ifdef __cplusplus
 }
