@@ -1,0 +1,45 @@
+/* utf8.h: one UTF-8 sequence at a time, by table 3-7 of the Unicode standard: no overlong forms, no surrogates, nothing above
+ * U+10FFFF. What does not fit is invalid and is taken as single bytes by everyone who asks here. */
+#ifndef MODEL_UTF8_H
+#define MODEL_UTF8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Bytes that a sequence with this first byte has: 1 to 4, or 0 for a byte that begins none. */
+static inline size_t utf8_expected(unsigned char first)
+{
+    return first < 0x80 ? 1 : first < 0xc2 ? 0 : first < 0xe0 ? 2 : first < 0xf0 ? 3 : first < 0xf5 ? 4 : 0;
+}
+
+/* Whether `second` may follow `first` in a sequence of at least two bytes. */
+static inline bool utf8_second(unsigned char first, unsigned char second)
+{
+    unsigned char low = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+    unsigned char high = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+    return second >= low && second <= high;
+}
+
+/* Length of the valid sequence at s, of which n > 0 bytes are there; 0 when there is none. */
+static inline size_t utf8_sequence(const char *s, size_t n)
+{
+    const unsigned char *u = (const unsigned char *)s;
+    size_t size = utf8_expected(u[0]);
+    if (size <= 1)
+        return size;
+    if (size > n || !utf8_second(u[0], u[1]))
+        return 0;
+    for (size_t i = 2; i < size; i++)
+        if ((u[i] & 0xc0) != 0x80)
+            return 0;
+    return size;
+}
+
+/* The same, but an invalid byte is a character of its own. */
+static inline size_t utf8_step(const char *s, size_t n)
+{
+    size_t size = utf8_sequence(s, n);
+    return size ? size : 1;
+}
+
+#endif
