@@ -18,7 +18,7 @@ allowed() {
     engine) echo "base formats ops graph comm backends model" ;;
     lab) echo "base formats ops graph comm backends model engine" ;;
     cmd) echo "base formats ops graph comm backends model engine lab" ;;
-    tests | tests/* | examples | examples/*) echo "base formats ops graph comm backends backends/cpu backends/plugin model model/arch engine lab cmd" ;;
+    tests | tests/* | examples | examples/*) echo "base formats ops graph comm backends backends/cpu backends/plugin model model/arch engine lab cmd tests tests/golden" ;;
     *) echo "?" ;;
     esac
 }

@@ -16,6 +16,7 @@
 #include "ops/unary.h"
 #include "ops/view.h"
 
+#include "tests/golden/rope.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -488,6 +489,36 @@ static void test_attention_with_a_broken_map(void **state)
     }
 }
 
+/* ---- golden values */
+
+/* ggml computes angles in f32, so it agrees to some units of 1e-7 at these positions, times the size of the values. */
+static void test_rope_as_ggml(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof golden_rope / sizeof *golden_rope; i++) {
+        const struct golden_rope *g = &golden_rope[i];
+        static float x[128], y[128], factors[8];
+        static int32_t positions[16];
+        int n = g->head_dim * g->n_head * g->n_tokens, n_positions = g->n_tokens * (g->params.mode >= ROPE_SECTIONS ? 4 : 1);
+        for (int j = 0; j < n; j++)
+            x[j] = (float)(7919 * j % 1001 - 500) / 256;
+        memcpy(factors, g->factors, sizeof factors);
+        memcpy(positions, g->positions, sizeof positions);
+        struct built b;
+        build(&b, OP_ROPE, &g->params, sizeof g->params,
+              SRC(f32(g->head_dim, g->n_head, g->n_tokens), i32(n_positions), g->n_factors ? f32(g->n_factors, 1, 1) : absent));
+        assert_int_equal(op_get(OP_ROPE)->shape(&b.node, NULL), 0);
+        b.src[0].data = x;
+        b.src[1].data = positions;
+        b.src[2].data = factors;
+        b.out.data = y;
+        run(&b.node, 2);
+        for (int j = 0; j < n; j++)
+            if (!(fabsf(y[j] - g->out[j]) < 2e-5f))
+                fail_msg("rope %s: element %d is %.9g, ggml gives %.9g", g->name, j, (double)y[j], (double)g->out[j]);
+    }
+}
+
 /* ---- the same bits */
 
 /* The order that dot.h promises, written out. */
@@ -597,6 +628,7 @@ int main(void)
         cmocka_unit_test(test_masked_softmax),
         cmocka_unit_test(test_kv_write_twice),
         cmocka_unit_test(test_attention_with_a_broken_map),
+        cmocka_unit_test(test_rope_as_ggml),
         cmocka_unit_test(test_dot_variants),
         cmocka_unit_test(test_mul_mat_batches),
     };
