@@ -119,7 +119,8 @@ static bool draw_block(const struct format *f, unsigned char *block, struct rng 
 static int fill_floats(const struct tensor *t, enum fill fill, struct rng *r, struct hone_error *e)
 {
     const struct format *f = format_get(t->format);
-    bool draw = f->block > 1 && (!f->pack || fill == FILL_HOSTILE);
+    /* Only what files hold: an activation's block has sums in it that random bytes would belie. */
+    bool draw = f->block > 1 && f->gguf_type >= 0 && (!f->pack || fill == FILL_HOSTILE);
     float *row = malloc(sizeof *row * (size_t)(t->ne[0] + 1));
     int rc = row && f->block <= MAX_BLOCK ? 0 : err_set(e, HONE_ERESOURCE, "no memory for a row of a case");
     for (int64_t n = 0; n < tensor_rows(t) && !rc; n++) {
