@@ -128,6 +128,11 @@ install: all
 	ln -sf libhone.so.0 $(DESTDIR)$(PREFIX)/lib/libhone.so
 	install -m 644 $(B)/hone.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/
 	install -m 644 include/*.h $(DESTDIR)$(PREFIX)/include/
+	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+	$(B)/hone manual > $(DESTDIR)$(PREFIX)/share/man/man1/hone.1
+	for c in $$(sed -n 's/^COMMAND(\(.*\))/\1/p' cmd/commands.def); do \
+		$(B)/hone manual $$c > $(DESTDIR)$(PREFIX)/share/man/man1/hone-$$c.1 || exit 1; done
+	$(B)/hone completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/hone
 
 clean:
 	rm -rf $(B)

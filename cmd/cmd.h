@@ -22,6 +22,12 @@ struct command {
     int (*run)(int n_args, char **args);
 };
 
+/* The table of commands; a command's own options (NULL and 0: none), and those that all have. */
+const struct command *const *command_list(int *n);
+const struct command *command_find(const char *name); /* or NULL */
+const struct option *command_options(const struct command *c, int *n);
+const struct option *common_options(int *n);
+
 enum option_kind {
     OPTION_FLAG,   /* bool *: set to true */
     OPTION_OFF,    /* bool *: set to false */

@@ -30,10 +30,30 @@ static const struct option common[] = {
     {"-h, --help", OPTION_FLAG, &help, NULL, "this text", 0, 0},
 };
 
-static const struct option *options_of(const struct command *c, int *n)
+const struct option *command_options(const struct command *c, int *n)
 {
     *n = 0;
     return c->options ? c->options(n) : NULL;
+}
+
+const struct option *common_options(int *n)
+{
+    *n = (int)(sizeof common / sizeof *common);
+    return common;
+}
+
+const struct command *const *command_list(int *n)
+{
+    *n = N_COMMANDS;
+    return table;
+}
+
+const struct command *command_find(const char *name)
+{
+    for (int i = 0; i < N_COMMANDS; i++)
+        if (!strcmp(table[i]->name, name))
+            return table[i];
+    return NULL;
 }
 
 static bool names_contain(const char *names, const char *word, size_t n)
@@ -51,7 +71,7 @@ static bool names_contain(const char *names, const char *word, size_t n)
 static const struct option *option_find(const struct command *c, const char *word, size_t n)
 {
     int n_own;
-    const struct option *own = options_of(c, &n_own);
+    const struct option *own = command_options(c, &n_own);
     for (int i = 0; i < n_own; i++)
         if (names_contain(own[i].names, word, n))
             return &own[i];
@@ -169,7 +189,7 @@ static void print_options(const struct option *o, int n)
 static int print_help(const struct command *c)
 {
     int n;
-    const struct option *own = options_of(c, &n);
+    const struct option *own = command_options(c, &n);
     printf("hone %s: %s\n\nusage: hone %s [options] %s\n\n", c->name, c->summary, c->name, c->usage);
     print_options(own, n);
     print_options(common, (int)(sizeof common / sizeof *common));
@@ -207,23 +227,20 @@ int main(int argc, char **argv)
     }
     signal(SIGPIPE, SIG_IGN); /* a closed pipe or a full quota is a write error with a message and a code, not a silent death */
     signal(SIGXFSZ, SIG_IGN);
-    for (int i = 0; i < N_COMMANDS; i++) {
-        const struct command *c = table[i];
-        if (strcmp(c->name, argv[1]) != 0)
-            continue;
-        int n_args, rc = options_parse(c, argc - 2, argv + 2, &n_args);
-        if (rc)
-            return rc;
-        if (help)
-            return print_help(c);
-        rc = output_check();
-        if (rc)
-            return rc;
-        log_to(log_to_stderr, NULL, verbose ? LOG_DEBUG : LOG_WARN);
-        rc = c->run(n_args, argv + 2);
-        progress_end();
-        int flushed = output_flush();
-        return rc ? rc : flushed;
-    }
-    return cmd_refuse(HONE_EUSAGE, "no command '%s'; see hone --help", argv[1]);
+    const struct command *c = command_find(argv[1]);
+    if (!c)
+        return cmd_refuse(HONE_EUSAGE, "no command '%s'; see hone --help", argv[1]);
+    int n_args, rc = options_parse(c, argc - 2, argv + 2, &n_args);
+    if (rc)
+        return rc;
+    if (help)
+        return print_help(c);
+    rc = output_check();
+    if (rc)
+        return rc;
+    log_to(log_to_stderr, NULL, verbose ? LOG_DEBUG : LOG_WARN);
+    rc = c->run(n_args, argv + 2);
+    progress_end();
+    int flushed = output_flush();
+    return rc ? rc : flushed;
 }
