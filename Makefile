@@ -36,9 +36,11 @@ CFLAGS_ALL = -std=c17 -D_GNU_SOURCE -I. -Iinclude -g $(OPT) -ffp-contract=off -f
 	-Wall -Wextra -Werror -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wno-missing-field-initializers \
 	$(SAN_FLAGS) $(LIB_CFLAGS) $(CFLAGS)
 LDFLAGS_ALL = -pthread $(SAN_FLAGS) $(LDFLAGS)
-# A kernel's suffix is its instruction set (backends/cpu/<op>_<variant>_<isa>.c).
+# A kernel's suffix is its instruction set (backends/cpu/<op>_<variant>_<isa>.c), and the compiler may use all of it: a kernel whose
+# needs say only CPU_AVX512 (base/cpu.h: F, BW, DQ, VL) ends in avx512; one with VNNI, VBMI or BF16 instructions in avx512vnni.
 ISA_avx2 := -mavx2 -mfma -mf16c -ffp-contract=fast
-ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vnni -mavx512vbmi -mavx512bf16 -mprefer-vector-width=512
+ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+ISA_avx512vnni := $(ISA_avx512) -mavx512vnni -mavx512vbmi -mavx512bf16
 isa = $(ISA_$(lastword $(subst _, ,$(basename $(notdir $1)))))
 
 LAYERS := base formats ops model model/arch graph comm backends backends/cpu backends/plugin engine lab
