@@ -36,12 +36,13 @@ CFLAGS_ALL = -std=c17 -D_GNU_SOURCE -I. -Iinclude -g $(OPT) -ffp-contract=off -f
 	-Wall -Wextra -Werror -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wno-missing-field-initializers \
 	$(SAN_FLAGS) $(LIB_CFLAGS) $(CFLAGS)
 LDFLAGS_ALL = -pthread $(SAN_FLAGS) $(LDFLAGS)
-# A kernel's suffix is its instruction set (backends/cpu/<op>_<variant>_<isa>.c), and the compiler may use all of it: a kernel whose
-# needs say only CPU_AVX512 (base/cpu.h: F, BW, DQ, VL) ends in avx512; one with VNNI, VBMI or BF16 instructions in avx512vnni.
+# A kernel's suffix is its instruction set (backends/cpu/<op>_<variant>_<isa>.c). The compiler may use all of it, so avx512 is what
+# CPU_AVX512 means (base/cpu.h: F, BW, DQ, VL); matrix products, whose needs name them, get the integer and bfloat16 dot products too.
 ISA_avx2 := -mavx2 -mfma -mf16c -ffp-contract=fast
 ISA_avx512 := $(ISA_avx2) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
-ISA_avx512vnni := $(ISA_avx512) -mavx512vnni -mavx512vbmi -mavx512bf16
-isa = $(ISA_$(lastword $(subst _, ,$(basename $(notdir $1)))))
+DOTS_avx512 := -mavx512vnni -mavx512vbmi -mavx512bf16
+suffix_of = $(lastword $(subst _, ,$(basename $(notdir $1))))
+isa = $(ISA_$(call suffix_of,$1)) $(if $(filter mul_mat_% gate_up_glu_%,$(notdir $1)),$(DOTS_$(call suffix_of,$1)))
 
 LAYERS := base formats ops model model/arch graph comm backends backends/cpu backends/plugin engine lab
 LIB_SRC := $(foreach d,$(LAYERS),$(wildcard $d/*.c))
