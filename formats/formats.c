@@ -19,6 +19,16 @@ const struct format *format_get(enum format_id id)
     return table[id];
 }
 
+const char *format_word(int32_t id)
+{
+#define FORMAT(NAME, name) #name,
+    static const char *const words[] = {
+#include "formats/formats.def"
+    };
+#undef FORMAT
+    return words[id];
+}
+
 int format_by_gguf_type(int64_t gguf_type, enum format_id *id)
 {
     for (int i = 0; i < N_FORMATS; i++)

@@ -10,6 +10,7 @@ const struct op_desc op_add_rms_norm_mul = {
     .min_src = 3,
     .max_src = 3,
     .params_size = sizeof(struct rms_norm_params),
+    .params = rms_norm_param_list,
     /* That of rms_norm_mul; the add rounds once more. */
     .tolerance = 1e-11,
 };

@@ -9,6 +9,7 @@ const struct op_desc op_add_rms_norm_mul_quantize = {
     .min_src = 3,
     .max_src = 3,
     .params_size = sizeof(struct rms_norm_params),
+    .params = rms_norm_param_list,
     /* As for rms_norm_mul_quantize. */
     .tolerance = 1e-4,
 };

@@ -363,11 +363,19 @@ static const struct op_case cases[] = {
      PLAIN(0.125f)},
 };
 
+static const struct op_param params[] = {
+    {OP_REAL(struct attention_params, scale)},
+    {OP_REAL(struct attention_params, softcap)},
+    {OP_WHOLE(struct attention_params, window)},
+    {NULL},
+};
+
 const struct op_desc op_attention = {
     .name = "attention",
     .min_src = 6,
     .max_src = 7,
     .params_size = sizeof(struct attention_params),
+    .params = params,
     .shape = attention_shape,
     .reference = attention_reference,
     .scratch = attention_scratch,

@@ -208,9 +208,13 @@ static int create_source(struct case_run *c, int i, const struct case_src *spec,
 
 int case_create(struct case_run *c, enum op op, int i, uint64_t seed, struct hone_error *e)
 {
+    INVARIANT(i >= 0 && i < op_get(op)->n_cases);
+    return case_create_from(c, op, &op_get(op)->cases[i], seed, e);
+}
+
+int case_create_from(struct case_run *c, enum op op, const struct op_case *spec, uint64_t seed, struct hone_error *e)
+{
     const struct op_desc *desc = op_get(op);
-    const struct op_case *spec = &desc->cases[i];
-    INVARIANT(i >= 0 && i < desc->n_cases);
     memset(c, 0, sizeof *c);
     int rc = 0;
     for (int s = 0; s < MAX_SRC && !rc; s++)

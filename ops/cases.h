@@ -23,6 +23,8 @@ struct case_run {
 
 /* Builds case number i of an op, its shape rule included. On failure nothing is left to free. */
 int case_create(struct case_run *c, enum op op, int i, uint64_t seed, struct hone_error *e);
+/* The same from a case that stands in no op's table: a shape of a real model. */
+int case_create_from(struct case_run *c, enum op op, const struct op_case *spec, uint64_t seed, struct hone_error *e);
 void case_free(struct case_run *c);
 /* Runs the op's reference on every thread of the pool. */
 int case_reference(const struct case_run *c, struct pool *pool, struct hone_error *e);

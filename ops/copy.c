@@ -79,11 +79,14 @@ static const struct op_case cases[] = {
     {"i32_permuted", {{FORMAT_I32, {5, 3, 4}, FILL_INDEX, STRIDES_PERMUTED, 1000}}, &(const struct copy_params){FORMAT_I32}},
 };
 
+static const struct op_param params[] = {{OP_WORD(struct copy_params, format, format_word)}, {NULL}};
+
 const struct op_desc op_copy = {
     .name = "copy",
     .min_src = 1,
     .max_src = 1,
     .params_size = sizeof(struct copy_params),
+    .params = params,
     .shape = copy_shape,
     .reference = copy_reference,
     .scratch = copy_scratch,

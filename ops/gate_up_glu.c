@@ -10,6 +10,7 @@ const struct op_desc op_gate_up_glu = {
     .min_src = 3,
     .max_src = 3,
     .params_size = sizeof(struct glu_params),
+    .params = glu_param_list,
     /* That of mul_mat for each factor; the activation's slope is at most 1.1, and the product of two values adds
      * their errors. */
     .tolerance = 1e-9,

@@ -9,6 +9,7 @@ const struct op_desc op_gate_up_glu_quantize = {
     .min_src = 3,
     .max_src = 3,
     .params_size = sizeof(struct glu_params),
+    .params = glu_param_list,
     /* As for rms_norm_mul_quantize. */
     .tolerance = 1e-4,
 };

@@ -65,11 +65,14 @@ static const struct op_case cases[] = {
 };
 #undef X
 
+const struct op_param glu_param_list[] = {{OP_WORD(struct glu_params, kind, unary_word)}, {NULL}};
+
 const struct op_desc op_glu = {
     .name = "glu",
     .min_src = 2,
     .max_src = 2,
     .params_size = sizeof(struct glu_params),
+    .params = glu_param_list,
     .shape = glu_shape,
     .reference = glu_reference,
     .scratch = rows_scratch,

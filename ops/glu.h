@@ -8,5 +8,6 @@
 struct glu_params {
     int32_t kind; /* enum unary_kind */
 };
+extern const struct op_param glu_param_list[];
 
 #endif

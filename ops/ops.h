@@ -47,10 +47,23 @@ struct op_case {
     const void *params; /* the op's params struct, or NULL */
 };
 
+/* One field of an op's params struct, for those who know it by its name: traces and plug-ins. Four bytes: a float, or an
+ * int32_t, which `word`, if given, turns into what it means. */
+struct op_param {
+    const char *name; /* NULL: the end of the list */
+    size_t offset;
+    bool real;
+    const char *(*word)(int32_t value);
+};
+#define OP_REAL(type, field)       #field, offsetof(type, field), true, NULL
+#define OP_WHOLE(type, field)      #field, offsetof(type, field), false, NULL
+#define OP_WORD(type, field, word) #field, offsetof(type, field), false, word
+
 struct op_desc {
     const char *name; /* "mul_mat": as in kernel names, gates and traces */
     int min_src, max_src;
     size_t params_size; /* of the op's struct in ops/<op>.h; 0: none */
+    const struct op_param *params; /* its fields; NULL: none, or an alias op */
     bool alias;         /* view, reshape, permute: names memory anew; never runs, costs nothing */
     bool fused;         /* made by a fusion (graph/fuse.def): shape, reference, scratch and cost are those of node->parts */
     /* Checks sources and params; sets out's format, ne and nb (alias and in-place ops: base and offset too). 0, or

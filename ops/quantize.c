@@ -55,11 +55,14 @@ static const struct op_case cases[] = {
     {"q4_0_rows", {{FORMAT_F32, {160, 5}, FILL_NORMAL}}, &(const struct quantize_params){FORMAT_Q4_0}},
 };
 
+static const struct op_param params[] = {{OP_WORD(struct quantize_params, format, format_word)}, {NULL}};
+
 const struct op_desc op_quantize = {
     .name = "quantize",
     .min_src = 1,
     .max_src = 1,
     .params_size = sizeof(struct quantize_params),
+    .params = params,
     .shape = quantize_shape,
     .reference = quantize_reference,
     .scratch = quantize_scratch,

@@ -50,11 +50,14 @@ static const struct op_case cases[] = {
     {"hostile", {{FORMAT_F32, {300, 9}, FILL_HOSTILE}}, &(const struct rms_norm_params){1e-5f}},
 };
 
+const struct op_param rms_norm_param_list[] = {{OP_REAL(struct rms_norm_params, eps)}, {NULL}};
+
 const struct op_desc op_rms_norm = {
     .name = "rms_norm",
     .min_src = 1,
     .max_src = 1,
     .params_size = sizeof(struct rms_norm_params),
+    .params = rms_norm_param_list,
     .shape = rms_norm_shape,
     .reference = rms_norm_reference,
     .scratch = rows_scratch,

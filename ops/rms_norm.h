@@ -2,8 +2,11 @@
 #ifndef OPS_RMS_NORM_H
 #define OPS_RMS_NORM_H
 
+#include "ops/ops.h"
+
 struct rms_norm_params {
     float eps;
 };
+extern const struct op_param rms_norm_param_list[];
 
 #endif

@@ -9,6 +9,7 @@ const struct op_desc op_rms_norm_mul = {
     .min_src = 2,
     .max_src = 2,
     .params_size = sizeof(struct rms_norm_params),
+    .params = rms_norm_param_list,
     /* That of rms_norm: the sum of squares in f32 over a row, then two products. */
     .tolerance = 1e-11,
 };

@@ -9,6 +9,7 @@ const struct op_desc op_rms_norm_mul_quantize = {
     .min_src = 2,
     .max_src = 2,
     .params_size = sizeof(struct rms_norm_params),
+    .params = rms_norm_param_list,
     /* One step of an 8-bit format is 1/127 of a block's largest value; a value on the border of two steps may fall
      * on either side when the sum of squares is rounded otherwise, and a whole step in every hundredth value is
      * 1e-5. */

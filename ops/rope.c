@@ -230,11 +230,35 @@ static const struct op_case cases[] = {
 };
 #undef X
 
+static const char *mode_word(int32_t mode)
+{
+    static const char *const words[] = {"norm", "neox", "sections", "sections_interleaved"};
+    return words[mode];
+}
+
+const struct op_param rope_param_list[] = {
+    {OP_WORD(struct rope_params, mode, mode_word)},
+    {OP_WHOLE(struct rope_params, n_dims)},
+    {OP_REAL(struct rope_params, base)},
+    {OP_REAL(struct rope_params, freq_scale)},
+    {OP_REAL(struct rope_params, ext_factor)},
+    {OP_REAL(struct rope_params, attn_factor)},
+    {OP_REAL(struct rope_params, beta_fast)},
+    {OP_REAL(struct rope_params, beta_slow)},
+    {OP_WHOLE(struct rope_params, n_ctx_orig)},
+    {OP_WHOLE(struct rope_params, sections[0])},
+    {OP_WHOLE(struct rope_params, sections[1])},
+    {OP_WHOLE(struct rope_params, sections[2])},
+    {OP_WHOLE(struct rope_params, sections[3])},
+    {NULL},
+};
+
 const struct op_desc op_rope = {
     .name = "rope",
     .min_src = 2,
     .max_src = 3,
     .params_size = sizeof(struct rope_params),
+    .params = rope_param_list,
     .shape = rope_shape,
     .reference = rope_reference,
     .scratch = rope_scratch,

@@ -15,7 +15,7 @@
 #ifndef OPS_ROPE_H
 #define OPS_ROPE_H
 
-#include <stdint.h>
+#include "ops/ops.h"
 
 enum rope_mode { ROPE_NORM, ROPE_NEOX, ROPE_SECTIONS, ROPE_SECTIONS_INTERLEAVED };
 
@@ -26,5 +26,6 @@ struct rope_params {
     int32_t n_ctx_orig;
     int32_t sections[4];
 };
+extern const struct op_param rope_param_list[];
 
 #endif

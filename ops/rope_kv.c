@@ -11,6 +11,7 @@ const struct op_desc op_rope_kv = {
     .min_src = 7,
     .max_src = 8,
     .params_size = sizeof(struct rope_params),
+    .params = rope_param_list,
     /* That of rope for q; a half-precision cache is compared in its own format, where a border value may fall on
      * either side (2^-22 of the square). */
     .tolerance = 1e-11,

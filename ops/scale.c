@@ -35,11 +35,14 @@ static const struct op_case cases[] = {
     {"hostile", {{FORMAT_F32, {300, 9}, FILL_HOSTILE}}, &(const struct scale_params){1e-3f, 0}},
 };
 
+static const struct op_param params[] = {{OP_REAL(struct scale_params, scale)}, {OP_REAL(struct scale_params, bias)}, {NULL}};
+
 const struct op_desc op_scale = {
     .name = "scale",
     .min_src = 1,
     .max_src = 1,
     .params_size = sizeof(struct scale_params),
+    .params = params,
     .shape = rows_shape,
     .reference = scale_reference,
     .scratch = rows_scratch,

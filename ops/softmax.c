@@ -67,11 +67,14 @@ static const struct op_case cases[] = {
     {"hostile", {{FORMAT_F32, {300, 9}, FILL_HOSTILE}}, &(const struct softmax_params){1e-3f}},
 };
 
+static const struct op_param params[] = {{OP_REAL(struct softmax_params, scale)}, {NULL}};
+
 const struct op_desc op_softmax = {
     .name = "softmax",
     .min_src = 1,
     .max_src = 2,
     .params_size = sizeof(struct softmax_params),
+    .params = params,
     .shape = softmax_shape,
     .reference = softmax_reference,
     .scratch = rows_scratch,

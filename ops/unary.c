@@ -35,6 +35,14 @@ double unary_eval(enum unary_kind kind, double x)
     return NAN;
 }
 
+const char *unary_word(int32_t kind)
+{
+#define X(NAME, name) #name,
+    static const char *const words[] = {UNARY_KINDS(X)};
+#undef X
+    return words[kind];
+}
+
 static void unary_row(const struct node *node, const float *a, const float *b, int64_t n_b, float *y, int64_t n)
 {
     (void)b;
@@ -86,11 +94,14 @@ static const struct op_case cases[] = {
 };
 #undef X
 
+static const struct op_param params[] = {{OP_WORD(struct unary_params, kind, unary_word)}, {NULL}};
+
 const struct op_desc op_unary = {
     .name = "unary",
     .min_src = 1,
     .max_src = 1,
     .params_size = sizeof(struct unary_params),
+    .params = params,
     .shape = unary_shape,
     .reference = unary_reference,
     .scratch = rows_scratch,

@@ -26,6 +26,8 @@ struct unary_params {
     int32_t kind; /* enum unary_kind */
 };
 
+/* "silu"; the kind must be valid. */
+const char *unary_word(int32_t kind);
 /* The function itself, in double; also what glu applies to its gate. */
 double unary_eval(enum unary_kind kind, double x);
 
