@@ -235,7 +235,7 @@ int main(int argc, char **argv)
         return rc;
     if (help)
         return print_help(c);
-    rc = output_check();
+    rc = output_check(c->extra_output);
     if (rc)
         return rc;
     log_to(log_to_stderr, NULL, verbose ? LOG_DEBUG : LOG_WARN);

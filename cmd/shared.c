@@ -43,11 +43,13 @@ bool output_json(void)
     return strcmp(output_format, "text") != 0;
 }
 
-int output_check(void)
+int output_check(const char *extra)
 {
-    if (strcmp(output_format, "text") && strcmp(output_format, "json") && strcmp(output_format, "jsonl"))
-        return cmd_refuse(HONE_EUSAGE, "-o %s: text, json and jsonl are possible", output_format);
-    return 0;
+    if (!strcmp(output_format, "text") || !strcmp(output_format, "json") || !strcmp(output_format, "jsonl") ||
+        (extra && !strcmp(output_format, extra)))
+        return 0;
+    return cmd_refuse(HONE_EUSAGE, "-o %s: text, json%s jsonl%s%s are possible", output_format, extra ? "," : " and", extra ? " and " : "",
+                      extra ? extra : "");
 }
 
 int output_flush(void)

@@ -1,0 +1,121 @@
+/* trace.c: hone trace: one decode or prefill step, op by op. */
+#include "cmd/cmd.h"
+
+#include "base/cpu.h"
+#include "graph/fuse.h"
+#include "lab/trace.h"
+
+#include <string.h>
+
+static int n_prompt, depth, repeats = 11;
+static bool plan_only, all_nodes;
+
+static const struct option *options(int *n)
+{
+    static const struct option table[] = {
+        SESSION_OPTIONS,
+        {"-p, --n-prompt", OPTION_INT, &n_prompt, "N", "trace a prefill of N tokens instead of a decode step", 1, 65536},
+        {"-d, --n-depth", OPTION_INT, &depth, "N", "positions in the context before the step", 0, 1 << 30},
+        {"-r, --repetitions", OPTION_INT, &repeats, "N", "steps that are measured; each node's median counts", 1, 100000},
+        {"--plan", OPTION_FLAG, &plan_only, NULL, "only plan: what would run, why, and why not the others", 0, 0},
+        {"--nodes", OPTION_FLAG, &all_nodes, NULL, "a line for every node, not only the sums", 0, 0},
+        {"-o, --output", OPTION_TEXT, &output_format, "FORMAT", "text, json, jsonl or chrome", 0, 0},
+    };
+    *n = (int)(sizeof table / sizeof *table);
+    return table;
+}
+
+static void print_sum(const struct trace *t, const struct trace_sum *s, double total)
+{
+    double rate = s->ns > 0 ? s->bytes / s->ns : 0;
+    printf("%-26s %5d %10.1f %5.1f %10.3f %8.1f %6.1f\n", s->name, s->count, s->ns / 1e3, total > 0 ? 100 * s->ns / total : 0, s->bytes / 1e6,
+           rate, t->roof > 0 ? 1e11 * rate / t->roof : 0);
+}
+
+static void print_nodes(const struct trace *t)
+{
+    printf("%-26s %-34s %-24s %9s %9s %7s  why\n", "node", "kernel", "out", "us", "MB", "GB/s");
+    for (int i = 0; i < t->plan->n_steps; i++) {
+        const struct step *s = &t->plan->steps[i];
+        const struct trace_node *n = &t->nodes[i];
+        char shape[128];
+        double bytes = n->cost.read + n->cost.written;
+        printf("%-26s %-34s %-24s %9.2f %9.3f %7.1f  %s\n", s->node->out->name, n->kernel, tensor_describe(s->node->out, shape, sizeof shape),
+               n->ns / 1e3, bytes / 1e6, n->ns > 0 ? bytes / n->ns : 0, s->gate ? s->gate->text : "the fastest that fits");
+        for (int j = 0; j < s->n_passed && plan_only; j++)
+            printf("    not %-30s %s\n", s->passed[j].kernel->variant, s->passed[j].reason.text);
+    }
+}
+
+static void print_fusions(const struct trace *t)
+{
+    printf("\n%-26s %5s %9s  why not more\n", "fusion", "hits", "declined");
+    for (int f = 0; f < N_FUSIONS; f++)
+        printf("%-26s %5d %9lld  %s\n", fusion_get((enum fusion_id)f)->name, t->plan->fuse_hits[f], (long long)t->declines[f].count,
+               t->declines[f].count ? t->declines[f].reason.text : t->plan->fuse_misses[f].text);
+}
+
+static void print_text(const struct trace *t)
+{
+    struct trace_sum ops[N_OPS], all = {.name = "sum of nodes"};
+    int n = trace_by_op(t, ops);
+    for (int i = 0; i < n; i++) {
+        all.count += ops[i].count;
+        all.ns += ops[i].ns;
+        all.bytes += ops[i].bytes;
+    }
+    if (all_nodes || plan_only)
+        print_nodes(t);
+    if (!plan_only) {
+        printf("%s%-26s %5s %10s %5s %10s %8s %6s\n", all_nodes ? "\n" : "", "op", "nodes", "us", "%", "MB", "GB/s", "% roof");
+        for (int i = 0; i < n; i++)
+            print_sum(t, &ops[i], all.ns);
+        print_sum(t, &all, all.ns);
+        printf("%-26s %5s %10.1f   unwatched, median of %d; read roof %.1f GB/s\n", "whole step", "", t->step_ns / 1e3, t->repeats, t->roof / 1e9);
+    }
+    print_fusions(t);
+    if (t->plan->n_gates_unfit)
+        printf("\n%d node(s) where a gate's kernel did not fit\n", t->plan->n_gates_unfit);
+}
+
+static int run(int n_args, char **args)
+{
+    struct hone_model *m = NULL;
+    struct hone_session *s = NULL;
+    struct hone_error e = {0};
+    struct trace t = {0};
+    if (n_args)
+        return cmd_refuse(HONE_EUSAGE, "trace: '%s' is no option", args[0]);
+    int rc = cmd_open_model(&m);
+    if (!rc)
+        rc = cmd_open_session(&s, m, NULL);
+    if (!rc) {
+        struct trace_options o = {n_prompt ? n_prompt : 1, depth, plan_only ? 0 : repeats,
+                                  model_args.n_threads ? model_args.n_threads : cpu_cores()};
+        interrupt_session(s);
+        if (trace_run(&t, s, m, &o, &e))
+            rc = cmd_fail(&e);
+    }
+    if (!rc && !strcmp(output_format, "chrome")) {
+        output_format = "jsonl";
+        rc = output_print(trace_chrome(&t));
+    } else if (!rc && output_json()) {
+        json_t *all = trace_json(&t);
+        json_object_set_new(all, "model", json_string(m->model->gguf->path));
+        json_object_set_new(all, "n_tokens", json_integer(n_prompt ? n_prompt : 1));
+        json_object_set_new(all, "depth", json_integer(depth));
+        rc = output_print(all);
+    } else if (!rc) {
+        print_text(&t);
+        rc = output_flush();
+    }
+    trace_free(&t);
+    hone_session_free(s);
+    hone_model_close(m);
+    return rc;
+}
+
+const struct command command_trace = {
+    "trace", "one decode or prefill step, op by op: kernel, reason, time, bytes, share of the roof", "",
+    "hone trace -m model.gguf --nodes", options, run, "chrome",
+};

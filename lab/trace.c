@@ -1,0 +1,244 @@
+/* trace.c: measuring with the planner's own observer. Watching costs two meetings of the threads and two readings of the clock a node, so
+ * the step is also timed whole, unwatched: what the nodes' sum lacks or exceeds is shown, not hidden. Hardware counters would
+ * perturb less; they are not to be had in most virtual machines. */
+#include "lab/trace.h"
+
+#include "base/bandwidth.h"
+#include "base/clock.h"
+#include "base/rng.h"
+#include "graph/fuse.h"
+#include "lab/stats.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct watch {
+    double *samples; /* [step][repeat] */
+    int repeat, repeats;
+};
+
+static int watched(void *user, const struct plan *p, int step, int64_t ns)
+{
+    struct watch *w = user;
+    (void)p;
+    w->samples[(size_t)step * (size_t)w->repeats + (size_t)w->repeat] = (double)ns;
+    return 0;
+}
+
+static void draw_tokens(struct hone_token *tokens, int32_t n, int32_t n_vocab)
+{
+    struct rng r = rng_seed(20261130);
+    for (int32_t i = 0; i < n; i++)
+        tokens[i] = (struct hone_token){(int32_t)rng_below(&r, (uint64_t)n_vocab), 0, i + 1 == n};
+}
+
+/* One step from depth, timed; the sequence is cut back afterwards. */
+static int step_once(struct hone_session *s, const struct hone_token *tokens, int32_t n, int32_t depth, double *ns, struct hone_error *e)
+{
+    int64_t start = clock_ns();
+    int rc = hone_session_eval(s, tokens, (size_t)n, e);
+    *ns = (double)(clock_ns() - start);
+    return rc ? rc : hone_session_rewind(s, 0, depth, e);
+}
+
+static int measure(struct trace *t, struct hone_session *s, const struct hone_token *tokens, const struct trace_options *o, int32_t depth,
+                   struct hone_error *e)
+{
+    size_t n = (size_t)t->plan->n_steps, repeats = (size_t)o->repeats;
+    struct watch w = {.samples = calloc(n * repeats + 1, sizeof(double)), .repeats = o->repeats};
+    double *whole = calloc(repeats, sizeof *whole), ignored;
+    int rc = w.samples && whole ? 0 : err_set(e, HONE_ERESOURCE, "no memory for %zu samples", n * repeats);
+    if (!rc)
+        rc = step_once(s, tokens, o->n_tokens, depth, &ignored, e); /* packs, touches, warms */
+    for (size_t r = 0; r < repeats && !rc; r++)
+        rc = step_once(s, tokens, o->n_tokens, depth, &whole[r], e);
+    struct observer observer = {&w, NULL, watched};
+    session_observe(s, &observer);
+    for (w.repeat = 0; w.repeat < o->repeats && !rc; w.repeat++)
+        rc = step_once(s, tokens, o->n_tokens, depth, &ignored, e);
+    session_observe(s, NULL);
+    for (size_t i = 0; i < n && !rc; i++)
+        t->nodes[i].ns = stats_median(w.samples + i * repeats, repeats);
+    if (!rc)
+        t->step_ns = stats_median(whole, repeats);
+    free(w.samples);
+    free(whole);
+    return rc;
+}
+
+int trace_run(struct trace *t, struct hone_session *s, const struct hone_model *m, const struct trace_options *o, struct hone_error *e)
+{
+    *t = (struct trace){.repeats = o->repeats};
+    _Static_assert(N_FUSIONS <= sizeof t->declines / sizeof *t->declines, "more fusions than declines");
+    int32_t before = hone_session_length(s, 0), depth = before + o->depth;
+    size_t n = (size_t)o->n_tokens, n_fill = (size_t)o->depth;
+    struct hone_token *tokens = calloc(n + n_fill + 1, sizeof *tokens);
+    if (!tokens)
+        return err_set(e, HONE_ERESOURCE, "no memory for %zu tokens", n + n_fill);
+    draw_tokens(tokens, o->n_tokens, hone_model_n_vocab(m));
+    int rc = 0;
+    if (o->depth && o->repeats) {
+        draw_tokens(tokens + n, o->depth, hone_model_n_vocab(m));
+        rc = hone_session_eval(s, tokens + n, n_fill, e);
+    }
+    if (!rc)
+        rc = session_plan(s, o->n_tokens, 1, &t->plan, e);
+    if (!rc) {
+        t->nodes = calloc((size_t)t->plan->n_steps + 1, sizeof *t->nodes);
+        rc = t->nodes ? 0 : err_set(e, HONE_ERESOURCE, "no memory for %d nodes", t->plan->n_steps);
+    }
+    for (int i = 0; !rc && i < t->plan->n_steps; i++) {
+        kernel_name(t->plan->steps[i].backend, t->plan->steps[i].kernel, t->nodes[i].kernel, sizeof t->nodes[i].kernel);
+        t->nodes[i].cost = node_cost(t->plan->steps[i].node);
+    }
+    if (!rc && o->repeats) {
+        rc = measure(t, s, tokens, o, depth, e);
+        if (!rc)
+            rc = bandwidth_read(o->n_threads, &t->roof, e);
+        memcpy(t->declines, session_declines(s), N_FUSIONS * sizeof *t->declines);
+    }
+    struct hone_error ignored;
+    hone_session_rewind(s, 0, before, &ignored);
+    free(tokens);
+    if (rc)
+        trace_free(t);
+    return rc;
+}
+
+void trace_free(struct trace *t)
+{
+    free(t->nodes);
+    t->nodes = NULL;
+}
+
+const char *trace_layer_kind(const struct trace *t, int step)
+{
+    if (t->plan->steps[step].node->layer >= 0)
+        return "block";
+    for (int i = 0; i < step; i++)
+        if (t->plan->steps[i].node->layer >= 0)
+            return "head";
+    return "embedding";
+}
+
+static void add(struct trace_sum *s, const struct trace_node *n)
+{
+    s->count++;
+    s->ns += n->ns;
+    s->bytes += n->cost.read + n->cost.written;
+    s->flops += n->cost.flops;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    double x = ((const struct trace_sum *)a)->ns, y = ((const struct trace_sum *)b)->ns;
+    return x < y ? 1 : x > y ? -1 : ((const struct trace_sum *)b)->count - ((const struct trace_sum *)a)->count;
+}
+
+int trace_by_op(const struct trace *t, struct trace_sum *sums)
+{
+    struct trace_sum all[N_OPS] = {{0}};
+    int n = 0;
+    for (int i = 0; i < t->plan->n_steps; i++)
+        add(&all[t->plan->steps[i].node->op], &t->nodes[i]);
+    for (int op = 0; op < N_OPS; op++)
+        if (all[op].count) {
+            sums[n] = all[op];
+            sums[n++].name = op_get((enum op)op)->name;
+        }
+    qsort(sums, (size_t)n, sizeof *sums, by_time);
+    return n;
+}
+
+static json_t *sum_json(const struct trace *t, const struct trace_sum *s)
+{
+    double rate = s->ns > 0 ? s->bytes / s->ns * 1e9 : 0;
+    return json_pack("{s:s, s:i, s:f, s:f, s:f, s:f, s:f}", "name", s->name, "count", s->count, "ns", s->ns, "bytes", s->bytes, "flops",
+                     s->flops, "bytes_per_second", rate, "share_of_roof", t->roof > 0 ? rate / t->roof : 0);
+}
+
+static json_t *passed_json(const struct step *s)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < s->n_passed; i++)
+        json_array_append_new(list, json_pack("{s:s, s:s}", "variant", s->passed[i].kernel->variant, "reason", s->passed[i].reason.text));
+    return list;
+}
+
+static json_t *node_json(const struct trace *t, int i)
+{
+    const struct step *s = &t->plan->steps[i];
+    const struct trace_node *n = &t->nodes[i];
+    char shape[128], source[128] = "";
+    double bytes = n->cost.read + n->cost.written, rate = n->ns > 0 ? bytes / n->ns * 1e9 : 0;
+    if (s->node->n_src)
+        tensor_describe(s->node->src[0], source, sizeof source);
+    return json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:o}", "name", s->node->out->name, "op",
+                     op_get(s->node->op)->name, "layer", s->node->layer, "kind", trace_layer_kind(t, i), "source", source, "out",
+                     tensor_describe(s->node->out, shape, sizeof shape), "kernel", n->kernel, "reason",
+                     s->gate ? s->gate->text : "the fastest that fits", "ns", n->ns, "bytes", bytes, "flops", n->cost.flops,
+                     "bytes_per_second", rate, "share_of_roof", t->roof > 0 ? rate / t->roof : 0, "passed_over", passed_json(s));
+}
+
+static json_t *fusions_json(const struct trace *t)
+{
+    json_t *list = json_array();
+    for (int f = 0; f < N_FUSIONS; f++) {
+        struct trace_sum s = {.name = fusion_get((enum fusion_id)f)->name};
+        for (int i = 0; i < t->plan->n_steps; i++)
+            if (t->plan->steps[i].node->n_parts && t->plan->steps[i].node->fusion == f)
+                add(&s, &t->nodes[i]);
+        json_t *one = sum_json(t, &s);
+        json_object_set_new(one, "hits", json_integer(t->plan->fuse_hits[f]));
+        json_object_set_new(one, "miss", json_string(t->plan->fuse_misses[f].text));
+        json_object_set_new(one, "declined", json_integer(t->declines[f].count));
+        json_object_set_new(one, "decline_reason", json_string(t->declines[f].reason.text));
+        json_array_append_new(list, one);
+    }
+    return list;
+}
+
+static json_t *kinds_json(const struct trace *t)
+{
+    struct trace_sum kinds[3] = {{.name = "embedding"}, {.name = "block"}, {.name = "head"}};
+    json_t *list = json_array();
+    for (int i = 0; i < t->plan->n_steps; i++)
+        for (int k = 0; k < 3; k++)
+            if (!strcmp(trace_layer_kind(t, i), kinds[k].name))
+                add(&kinds[k], &t->nodes[i]);
+    for (int k = 0; k < 3; k++)
+        json_array_append_new(list, sum_json(t, &kinds[k]));
+    return list;
+}
+
+json_t *trace_json(const struct trace *t)
+{
+    struct trace_sum ops[N_OPS];
+    int n_ops = trace_by_op(t, ops);
+    json_t *nodes = json_array(), *by_op = json_array();
+    double sum = 0;
+    for (int i = 0; i < t->plan->n_steps; i++) {
+        json_array_append_new(nodes, node_json(t, i));
+        sum += t->nodes[i].ns;
+    }
+    for (int i = 0; i < n_ops; i++)
+        json_array_append_new(by_op, sum_json(t, &ops[i]));
+    return json_pack("{s:i, s:i, s:f, s:f, s:f, s:i, s:o, s:o, s:o, s:o}", "schema_version", 1, "repeats", t->repeats, "step_ns", t->step_ns,
+                     "nodes_ns", sum, "read_roof", t->roof, "gates_unfit", t->plan->n_gates_unfit, "ops", by_op, "kinds", kinds_json(t),
+                     "fusions", fusions_json(t), "nodes", nodes);
+}
+
+json_t *trace_chrome(const struct trace *t)
+{
+    json_t *events = json_array();
+    double at = 0;
+    for (int i = 0; i < t->plan->n_steps; i++) {
+        const struct node *n = t->plan->steps[i].node;
+        json_array_append_new(events, json_pack("{s:s, s:s, s:s, s:f, s:f, s:i, s:i, s:{s:s, s:f}}", "name", n->out->name, "cat",
+                                                op_get(n->op)->name, "ph", "X", "ts", at / 1e3, "dur", t->nodes[i].ns / 1e3, "pid", 1, "tid",
+                                                1, "args", "kernel", t->nodes[i].kernel, "bytes",
+                                                t->nodes[i].cost.read + t->nodes[i].cost.written));
+        at += t->nodes[i].ns;
+    }
+    return json_pack("{s:o, s:s}", "traceEvents", events, "displayTimeUnit", "ns");
+}
