@@ -3,6 +3,7 @@
 #ifndef OPS_GLU_H
 #define OPS_GLU_H
 
+#include "ops/ops.h"
 #include "ops/unary.h"
 
 struct glu_params {
