@@ -93,7 +93,7 @@ static void test_golden(void **state)
     }
     fclose(file);
     for (int i = 0; i < N_FORMATS; i++)
-        if (i != FORMAT_F32 && i != FORMAT_I32)
+        if (i != FORMAT_F32 && i != FORMAT_I32 && format_get((enum format_id)i)->gguf_type >= 0)
             assert_true(seen[i] > 0);
     assert_int_equal(packed, 7);
 }
@@ -106,7 +106,7 @@ static void test_table(void **state)
         enum format_id id;
         assert_int_equal(format_by_name(f->name, &id), 0);
         assert_int_equal(id, i);
-        assert_int_equal(format_by_gguf_type(f->gguf_type, &id), 0);
+        assert_int_equal(format_by_gguf_type(f->gguf_type, &id), f->gguf_type < 0 ? -1 : 0); /* -1: never in a file */
         assert_int_equal(id, i);
         assert_true((f->unpack == NULL) == (i == FORMAT_I32));
         assert_true((f->pack == NULL) == (i == FORMAT_I32));
