@@ -21,8 +21,7 @@ char *kernel_name(const struct backend *b, const struct kernel *k, char *text, s
     return text;
 }
 
-/* The layout that k wants weight w in; false with the reason when it cannot have it. */
-static bool kernel_layout(const struct kernel *k, const struct tensor *w, const struct layout **layout, struct reason *r)
+bool kernel_layout(const struct kernel *k, const struct tensor *w, const struct layout **layout, struct reason *r)
 {
     *layout = k->wants.layout_for ? k->wants.layout_for(w->format) : k->wants.layout;
     if (!*layout)
@@ -94,9 +93,12 @@ static int step_candidates(struct plan_state *ps, struct step *s, const struct g
             continue;
         struct passed_over *candidate = &s->passed[s->n_passed++];
         candidate->kernel = k;
-        if (!kernel_fits(ps, s->backend, k, s->node, &candidate->reason))
+        bool named = gate && !strcmp(gate->variant, k->variant);
+        if (k->by_name_only && !named)
+            fits_not(&candidate->reason, "a plug-in's kernel runs only where a gate names it");
+        if (candidate->reason.text[0] || !kernel_fits(ps, s->backend, k, s->node, &candidate->reason))
             continue;
-        if (gate && s->gate != gate && !strcmp(gate->variant, k->variant)) {
+        if (named && s->gate != gate) {
             s->kernel = k;
             s->gate = gate;
         } else if (!s->kernel) {

@@ -60,6 +60,9 @@ bool plan_stale(struct plan *p);
  * be called again with another block. */
 void plan_bind(struct plan *p, void *block);
 
+/* The layout that k wants weight w in (NULL: rows); false with the reason when w cannot have it. */
+bool kernel_layout(const struct kernel *k, const struct tensor *w, const struct layout **layout, struct reason *r);
+
 /* "cpu_mul_mat_q4_K_avx512"; writes at most size bytes, returns text. */
 char *kernel_name(const struct backend *b, const struct kernel *k, char *text, size_t size);
 
