@@ -1,0 +1,150 @@
+/* ladder.c: hone ladder: a row a rung as it is done; the last line says whether the whole graph runs locally with no skip flag. */
+#include "cmd/cmd.h"
+
+#include "lab/ladder.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static int n_texts = 4, text_tokens = 48;
+static float seconds = 1.0f, kl_bound = 0.01f;
+static const char *resume, *jsonl_path;
+static bool no_cache;
+
+static const struct option *options(int *n)
+{
+    static const struct option table[] = {
+        SESSION_OPTIONS,
+        {"--texts", OPTION_INT, &n_texts, "N", "texts that are compared, of 12", 1, N_TEXTS},
+        {"--text-tokens", OPTION_INT, &text_tokens, "N", "tokens of each at most", 2, 4096},
+        {"--seconds", OPTION_FLOAT, &seconds, "S", "time of each throughput measurement", 0.01, 3600},
+        {"--kl", OPTION_FLOAT, &kl_bound, "X", "largest mean KL divergence that is kept", 0, 100},
+        {"--jsonl", OPTION_TEXT, &jsonl_path, "FILE", "append a JSON line a rung, to resume from", 0, 0},
+        {"--resume", OPTION_TEXT, &resume, "FILE", "take over rungs that FILE has, and append to it", 0, 0},
+        {"--no-cache", OPTION_FLAG, &no_cache, NULL, "compute the reference's logits anew", 0, 0},
+        OUTPUT_OPTION,
+    };
+    *n = (int)(sizeof table / sizeof *table);
+    return table;
+}
+
+struct climber {
+    FILE *lines;
+    double first; /* decode rate of the reference */
+    bool header;
+};
+
+static void print_rung(struct climber *c, const struct rung *r)
+{
+    progress_end();
+    if (!c->header)
+        printf("%-26s %9s %9s %7s %7s %9s  %-16s %s\n", "rung", "decode/s", "prefill/s", "times", "top-1 %", "KL", "verdict", "kernels");
+    c->header = true;
+    double top = r->right.n ? 100.0 * (double)r->right.equal / (double)r->right.n : 0;
+    printf("%-26s %9.1f %9.1f %6.1fx %7.2f %9.2e  %-16s %s%s%s\n", r->name, r->decode, r->prefill, c->first > 0 ? r->decode / c->first : 1, top,
+           r->right.kl_mean, r->resumed ? "(earlier)" : r->kept ? compare_class_name(r->right.verdict) : "TAKEN BACK", r->kernels,
+           r->why[0] ? (r->kernels[0] ? "; " : "") : "", r->why);
+    fflush(stdout);
+}
+
+static int each(void *user, const struct rung *r)
+{
+    struct climber *c = user;
+    if (r->kind == RUNG_REFERENCE)
+        c->first = r->decode;
+    json_t *j = rung_json(r);
+    if (c->lines && !r->resumed) {
+        json_dumpf(j, c->lines, JSON_COMPACT);
+        fputc('\n', c->lines);
+        fflush(c->lines);
+    }
+    if (output_json()) {
+        output_format = "jsonl";
+        output_print(j);
+    } else {
+        json_decref(j);
+        print_rung(c, r);
+    }
+    return interrupted();
+}
+
+static int progress(void *user, const char *what, float done)
+{
+    (void)user;
+    return progress_show(what, done);
+}
+
+/* The folder for reference logits, made if need be; NULL where there is none. */
+static const char *cache_folder(char *path, size_t size)
+{
+    const char *cache = getenv("HONE_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    if (cache)
+        snprintf(path, size, "%s", cache);
+    else if (xdg)
+        snprintf(path, size, "%s/hone", xdg);
+    else if (home)
+        snprintf(path, size, "%s/.cache/hone", home);
+    else
+        return NULL;
+    for (char *p = path + 1; *p; p++)
+        if (*p == '/') {
+            *p = 0;
+            mkdir(path, 0777);
+            *p = '/';
+        }
+    return mkdir(path, 0777) == 0 || errno == EEXIST ? path : NULL;
+}
+
+static int run(int n_args, char **args)
+{
+    struct hone_model *m = NULL;
+    struct hone_error e = {0};
+    struct climber c = {0};
+    char cache[4096];
+    bool all_local = false;
+    if (n_args)
+        return cmd_refuse(HONE_EUSAGE, "ladder: '%s' is no option", args[0]);
+    if (model_args.set || model_args.recipe || model_args.type_k || model_args.type_v)
+        return cmd_refuse(HONE_EUSAGE, "ladder: it sets gates and KV types itself; --set, --recipe, -ctk and -ctv have no place here");
+    if (jsonl_path && resume && strcmp(jsonl_path, resume) != 0)
+        return cmd_refuse(HONE_EUSAGE, "ladder: --resume FILE appends to FILE; --jsonl names another");
+    int rc = cmd_open_model(&m);
+    const char *lines = resume ? resume : jsonl_path;
+    if (!rc && lines) {
+        if (resume && access(resume, R_OK) != 0)
+            rc = cmd_refuse(HONE_EINPUT, "%s: %s", resume, strerror(errno));
+        else if (!(c.lines = fopen(lines, "ae")))
+            rc = cmd_refuse(HONE_ERESOURCE, "%s: %s", lines, strerror(errno));
+    }
+    if (!rc) {
+        struct ladder_options o = {.session = hone_session_defaults(), .n_texts = n_texts, .text_tokens = (size_t)text_tokens,
+                                   .seconds = (double)seconds, .kl_bound = (double)kl_bound,
+                                   .cache = no_cache ? NULL : cache_folder(cache, sizeof cache), .resume = resume};
+        o.session.n_ctx = model_args.n_ctx ? model_args.n_ctx : text_tokens + 512;
+        o.session.n_threads = model_args.n_threads;
+        o.session.n_batch = model_args.n_batch;
+        o.session.poll = model_args.poll;
+        interrupt_session(NULL);
+        if (ladder_run(m, &o, each, progress, &c, &all_local, &e))
+            rc = cmd_fail(&e);
+        progress_end();
+    }
+    if (!rc) {
+        if (!output_json())
+            printf("%s\n", all_local ? "all local: the whole graph runs on fast kernels, with no skip flag, no fallback and no decline"
+                                     : "NOT all local: see the rungs that were taken back, and the nodes left on references");
+        rc = all_local ? output_flush() : -HONE_ECHECK;
+    }
+    if (c.lines)
+        fclose(c.lines);
+    hone_model_close(m);
+    return rc;
+}
+
+const struct command command_ladder = {
+    "ladder", "from all-reference to all-local, one change a rung, each measured and judged", "",
+    "hone ladder -m model.gguf --jsonl rungs.jsonl", options, run, NULL,
+};
