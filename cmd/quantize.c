@@ -23,10 +23,10 @@ static int show(void *user, float done)
     return progress_show("quantize", done);
 }
 
-static double file_bytes(const char *path)
+static json_int_t file_bytes(const char *path)
 {
     struct stat st;
-    return stat(path, &st) ? 0 : (double)st.st_size;
+    return stat(path, &st) ? 0 : (json_int_t)st.st_size;
 }
 
 static int run(int n_args, char **args)
@@ -35,17 +35,18 @@ static int run(int n_args, char **args)
     if (n_args != 3)
         return cmd_refuse(HONE_EUSAGE, "quantize: give IN, OUT and TYPE; types are %s", mix_names());
     int64_t start = clock_ns();
-    double before = file_bytes(args[0]);
+    json_int_t before = file_bytes(args[0]), after;
     interrupt_session(NULL);
     if (model_quantize(args[0], args[1], args[2], model_args.n_threads, show, NULL, &e))
         return cmd_fail(&e);
     progress_end();
     const char *type = mix_name(mix_find(args[2]));
-    double seconds = (double)(clock_ns() - start) / 1e9, bytes = file_bytes(args[1]);
+    double seconds = (double)(clock_ns() - start) / 1e9;
+    after = file_bytes(args[1]);
     if (output_json())
-        return output_print(json_pack("{s:s, s:s, s:s, s:f, s:f, s:f}", "in", args[0], "out", args[1], "type", type, "bytes_in",
-                                      before, "bytes_out", bytes, "seconds", seconds));
-    printf("%s: %s, %.1f MB from %.1f MB in %.1f s\n", args[1], type, bytes / 1e6, before / 1e6, seconds);
+        return output_print(json_pack("{s:s, s:s, s:s, s:I, s:I, s:f}", "in", args[0], "out", args[1], "type", type, "bytes_in",
+                                      before, "bytes_out", after, "seconds", seconds));
+    printf("%s: %s, %.1f MB from %.1f MB in %.1f s\n", args[1], type, (double)after / 1e6, (double)before / 1e6, seconds);
     return output_flush();
 }
 

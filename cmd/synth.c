@@ -54,11 +54,12 @@ static int run(int n_args, char **args)
         return cmd_fail(&e);
     progress_end();
     const char *type = mix_name(mix_find(args[1]));
-    double seconds = (double)(clock_ns() - start) / 1e9, bytes = stat(args[2], &st) ? 0 : (double)st.st_size;
+    double seconds = (double)(clock_ns() - start) / 1e9;
+    json_int_t bytes = stat(args[2], &st) ? 0 : (json_int_t)st.st_size;
     if (output_json())
-        return output_print(json_pack("{s:s, s:s, s:s, s:f, s:f}", "out", args[2], "shape", args[0], "type", type, "bytes_out",
+        return output_print(json_pack("{s:s, s:s, s:s, s:I, s:f}", "out", args[2], "shape", args[0], "type", type, "bytes_out",
                                       bytes, "seconds", seconds));
-    printf("%s: %s in %s, %.1f MB in %.1f s\n", args[2], args[0], type, bytes / 1e6, seconds);
+    printf("%s: %s in %s, %.1f MB in %.1f s\n", args[2], args[0], type, (double)bytes / 1e6, seconds);
     return output_flush();
 }
 
