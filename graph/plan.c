@@ -32,6 +32,15 @@ bool kernel_layout(const struct kernel *k, const struct tensor *w, const struct 
     return !refusal || fits_not(r, "%s: %s", (*layout)->name, refusal);
 }
 
+/* A view names bytes of the file's order: a weight that has one in this graph stays in rows. */
+static bool weight_viewed(const struct graph *g, const struct tensor *w)
+{
+    for (int i = 0; i < g->n_nodes; i++)
+        if (op_get(g->nodes[i]->op)->alias && g->nodes[i]->out->base == w)
+            return true;
+    return false;
+}
+
 /* Could every weight of n be brought into the layout that k wants, given what the plan's other nodes claim? */
 static bool layouts_fit(const struct plan_state *s, const struct kernel *k, const struct node *n, struct reason *r)
 {
@@ -44,6 +53,8 @@ static bool layouts_fit(const struct plan_state *s, const struct kernel *k, cons
             continue;
         if (!kernel_layout(k, w, &layout, r))
             return false;
+        if (layout && weight_viewed(s->plan->graph, w))
+            return fits_not(r, "%s has views, which need rows", w->name);
         const struct claim *c = claim_find(s, w);
         if (c && c->layout != layout)
             return fits_not(r, "%s is wanted as %s by %s", w->name, c->layout ? c->layout->name : "rows", c->by->out->name);

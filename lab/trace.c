@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "graph/fuse.h"
 #include "lab/stats.h"
+#include "ops/attention.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,23 @@ static int measure(struct trace *t, struct hone_session *s, const struct hone_to
     return rc;
 }
 
+/* Attention reads the positions that there are, not the whole map that its op must assume. */
+static struct cost cost_at(const struct node *n, int64_t n_tokens, int64_t depth)
+{
+    if (n->op != OP_ATTENTION)
+        return node_cost(n);
+    int64_t window = node_params(n, struct attention_params)->window, pairs = 0, first = depth;
+    for (int64_t t = 0; t < n_tokens; t++) {
+        int64_t seen = depth + t + 1;
+        if (window && seen > window)
+            seen = window;
+        if (depth + t + 1 - seen < first)
+            first = depth + t + 1 - seen;
+        pairs += seen;
+    }
+    return attention_cost_at(n, depth + n_tokens - first, pairs);
+}
+
 int trace_run(struct trace *t, struct hone_session *s, const struct hone_model *m, const struct trace_options *o, struct hone_error *e)
 {
     *t = (struct trace){.repeats = o->repeats};
@@ -89,7 +107,7 @@ int trace_run(struct trace *t, struct hone_session *s, const struct hone_model *
     }
     for (int i = 0; !rc && i < t->plan->n_steps; i++) {
         kernel_name(t->plan->steps[i].backend, t->plan->steps[i].kernel, t->nodes[i].kernel, sizeof t->nodes[i].kernel);
-        t->nodes[i].cost = node_cost(t->plan->steps[i].node);
+        t->nodes[i].cost = cost_at(t->plan->steps[i].node, o->n_tokens, depth);
     }
     if (!rc && o->repeats) {
         rc = measure(t, s, tokens, o, depth, e);
