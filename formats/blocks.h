@@ -81,7 +81,18 @@ BLOCK block_iq4_xs
     uint16_t d, scales_h;
     uint8_t scales_l[4], qs[128];
 };
+
+/* The activation (a8.c), never in a file: w = d q; sum[h] is that of the codes of half h. */
+BLOCK block_a8
+{
+    float d;
+    int16_t sum[2];
+    int8_t qs[32];
+};
 #undef BLOCK
+
+#define A8_SMALLEST 0x1p-100f /* a smaller d is 0 */
+#define A8_LARGEST  0x1p103f
 
 enum { BLOCK_K = 256 };
 
@@ -98,5 +109,6 @@ _Static_assert(sizeof(struct block_q4_K) == 144, "q4_K");
 _Static_assert(sizeof(struct block_q5_K) == 176, "q5_K");
 _Static_assert(sizeof(struct block_q6_K) == 210, "q6_K");
 _Static_assert(sizeof(struct block_iq4_xs) == 136, "iq4_xs");
+_Static_assert(sizeof(struct block_a8) == 40, "a8");
 
 #endif

@@ -1,0 +1,7 @@
+/* mul_mat_q3_K_avx512.c: Q3_K weights in q3_K.x16 times A8 activations, 16 rows a vector, with VNNI: the body is x16.h, the
+ * unpacking x16_q3_K.h. */
+#include "backends/cpu/vec_avx512.h"
+
+#include "backends/cpu/x16_q3_K.h"
+
+X16_KERNEL(q3_K, avx512, CPU_AVX512 | CPU_AVX512_VNNI);

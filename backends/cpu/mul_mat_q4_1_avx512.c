@@ -1,0 +1,7 @@
+/* mul_mat_q4_1_avx512.c: Q4_1 weights in q4_1.x16 times A8 activations, 16 rows a vector, with VNNI: the body is x16.h, the
+ * unpacking x16_q4_1.h. */
+#include "backends/cpu/vec_avx512.h"
+
+#include "backends/cpu/x16_q4_1.h"
+
+X16_KERNEL(q4_1, avx512, CPU_AVX512 | CPU_AVX512_VNNI);

@@ -1,0 +1,7 @@
+/* mul_mat_q8_0_avx2.c: Q8_0 weights in q8_0.x16 times A8 activations, 8 rows a vector, with maddubs: the body is x16.h, the
+ * unpacking x16_q8_0.h. */
+#include "backends/cpu/vec_avx2.h"
+
+#include "backends/cpu/x16_q8_0.h"
+
+X16_KERNEL(q8_0, avx2, CPU_AVX2 | CPU_FMA | CPU_F16C);
