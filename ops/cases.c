@@ -190,17 +190,20 @@ void case_free(struct case_run *c)
     memset(c, 0, sizeof *c);
 }
 
+int case_fill(const struct tensor *t, const struct case_src *spec, uint64_t seed, struct hone_error *e)
+{
+    struct rng r = rng_seed(seed);
+    return t->format == FORMAT_I32 ? fill_indices(t, spec, &r, e) : fill_floats(t, spec->fill, &r, e);
+}
+
 static int create_source(struct case_run *c, int i, const struct case_src *spec, uint64_t seed, struct hone_error *e)
 {
     struct tensor *t = &c->src[i];
-    struct rng r = rng_seed(seed + (uint64_t)i * 0x9e3779b97f4a7c15u);
     t->kind = TENSOR_INPUT;
     t->name[0] = 's', t->name[1] = 'r', t->name[2] = 'c', t->name[3] = (char)('0' + i);
     int rc = place(t, &c->memory[i], lay_out(t, spec), e);
-    if (!rc && t->format == FORMAT_I32)
-        rc = fill_indices(t, spec, &r, e);
-    else if (!rc)
-        rc = fill_floats(t, spec->fill, &r, e);
+    if (!rc)
+        rc = case_fill(t, spec, seed + (uint64_t)i * 0x9e3779b97f4a7c15u, e);
     c->node.src[i] = t;
     c->node.n_src = i + 1;
     return rc;

@@ -26,6 +26,8 @@ int case_create(struct case_run *c, enum op op, int i, uint64_t seed, struct hon
 /* The same from a case that stands in no op's table: a shape of a real model. */
 int case_create_from(struct case_run *c, enum op op, const struct op_case *spec, uint64_t seed, struct hone_error *e);
 void case_free(struct case_run *c);
+/* Fills t, which has memory and the spec's shape, as the spec says: the same bytes for the same seed. */
+int case_fill(const struct tensor *t, const struct case_src *spec, uint64_t seed, struct hone_error *e);
 /* Runs the op's reference on every thread of the pool. */
 int case_reference(const struct case_run *c, struct pool *pool, struct hone_error *e);
 /* 0, or HONE_ECHECK with the tensor and byte when a run changed what it must not: a source, a gap, a guard. */
