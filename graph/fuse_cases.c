@@ -1,0 +1,391 @@
+/* fuse_cases.c: the graphs behind fuse_cases.h. One builder for each kind of graph (norms, products, ropes) and a table of rows
+ * for it: shapes of real models, odd tails, one token and several, values that others read too, each weight format.
+ *
+ * Cases as data, in the manner of an op's, were the alternative; but a fused node is what the pattern makes of its parts, with
+ * sources in an order and readers outside, and the honest way to get one is to let the fusion fire. */
+#include "graph/fuse_cases.h"
+
+#include "ops/attention.h"
+#include "ops/glu.h"
+#include "ops/quantize.h"
+#include "ops/rms_norm.h"
+#include "ops/rope.h"
+#include "ops/scale.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static struct tensor *leaf(struct fuse_case *c, enum tensor_kind kind, const char *name, struct case_src spec)
+{
+    struct graph *g = &c->graph;
+    for (int i = 0; i < MAX_DIMS; i++)
+        spec.ne[i] += spec.ne[i] == 0;
+    struct tensor *t = graph_input(g, name, spec.format, MAX_DIMS, spec.ne);
+    if (!t)
+        return NULL;
+    INVARIANT(c->n_leaves < FUSE_MAX_LEAVES);
+    t->kind = kind;
+    c->leaves[c->n_leaves++] = (struct fuse_leaf){t, spec};
+    return t;
+}
+
+#define LEAF(kind, name, format, fill, limit, ...)                                                                             \
+    leaf(c, TENSOR_##kind, name, (struct case_src){format, {__VA_ARGS__}, FILL_##fill, STRIDES_PLAIN, limit})
+
+/* A reader outside of the match, behind it. */
+static void read_elsewhere(struct fuse_case *c, struct tensor *t)
+{
+    graph_op(&c->graph, OP_SCALE, (&(struct scale_params){.scale = 2}), t);
+}
+
+static struct tensor *quantized(struct fuse_case *c, struct tensor *t, enum format_id format)
+{
+    return graph_op(&c->graph, OP_QUANTIZE, (&(struct quantize_params){.format = (int32_t)format}), t);
+}
+
+/* ---- norms */
+
+struct norm_case {
+    const char *name;
+    int64_t width, rows, more;
+    float eps;
+    enum fill fill;
+    bool add, sum_read, product_read, norm_read;
+    enum format_id format; /* F32: not quantised */
+};
+
+static void build_norm_case(struct fuse_case *c, const void *spec)
+{
+    const struct norm_case *s = spec;
+    struct graph *g = &c->graph;
+    struct case_src x = {FORMAT_F32, {s->width, s->rows, s->more}, s->fill, STRIDES_PLAIN, 0};
+    struct tensor *a = leaf(c, TENSOR_INPUT, "x", x), *b = s->add ? leaf(c, TENSOR_INPUT, "residual", x) : NULL;
+    struct tensor *w = LEAF(WEIGHT, "norm.weight", FORMAT_F32, NORMAL, 0, s->width);
+    struct tensor *sum = s->add ? graph_op(g, OP_ADD, NULL, a, b) : a;
+    struct tensor *norm = graph_op(g, OP_RMS_NORM, (&(struct rms_norm_params){s->eps}), sum);
+    struct tensor *product = graph_op(g, OP_MUL, NULL, norm, w);
+    if (s->format != FORMAT_F32)
+        quantized(c, product, s->format);
+    if (s->sum_read)
+        read_elsewhere(c, sum);
+    if (s->norm_read)
+        read_elsewhere(c, norm);
+    if (s->product_read)
+        read_elsewhere(c, product);
+}
+
+static const struct norm_case rms_norm_mul_cases[] = {
+    {"one", 1, 1, 1, 1e-5f, FILL_NORMAL},
+    {"decode_576", 576, 1, 1, 1e-5f, FILL_NORMAL},
+    {"decode_5120", 5120, 1, 1, 1e-6f, FILL_NORMAL},
+    {"batch_640", 640, 7, 1, 1e-6f, FILL_NORMAL},
+    {"heads_256", 256, 4, 5, 1e-6f, FILL_NORMAL},
+    {"heads_64", 64, 9, 3, 1e-6f, FILL_NORMAL},
+    {"odd_tail", 1001, 3, 1, 1e-5f, FILL_NORMAL},
+    {"narrow", 5, 4, 1, 1e-5f, FILL_NORMAL},
+    {"norm_read_too", 77, 3, 1, 1e-5f, FILL_NORMAL, .norm_read = true},
+    {"zeros", 96, 2, 1, 1e-6f, FILL_ZERO},
+    {"hostile", 300, 9, 1, 1e-5f, FILL_HOSTILE},
+};
+
+static const struct norm_case add_rms_norm_mul_cases[] = {
+    {"one", 1, 1, 1, 1e-5f, FILL_NORMAL, .add = true},
+    {"decode_576", 576, 1, 1, 1e-5f, FILL_NORMAL, .add = true, .sum_read = true},
+    {"decode_2048", 2048, 1, 1, 1e-5f, FILL_NORMAL, .add = true, .sum_read = true},
+    {"batch_576", 576, 7, 1, 1e-5f, FILL_NORMAL, .add = true, .sum_read = true},
+    {"sum_not_read", 640, 3, 1, 1e-6f, FILL_NORMAL, .add = true},
+    {"all_read", 130, 3, 1, 1e-6f, FILL_NORMAL, .add = true, .sum_read = true, .norm_read = true},
+    {"odd_tail", 1001, 3, 1, 1e-5f, FILL_NORMAL, .add = true, .sum_read = true},
+    {"hostile", 300, 9, 1, 1e-5f, FILL_HOSTILE, .add = true, .sum_read = true},
+};
+
+static const struct norm_case norm_quantize_cases[] = {
+    {"decode_576_a8", 576, 1, 1, 1e-5f, FILL_NORMAL, .format = FORMAT_A8},
+    {"batch_576_a8", 576, 7, 1, 1e-5f, FILL_NORMAL, .format = FORMAT_A8},
+    {"one_block_a8", 32, 3, 1, 1e-5f, FILL_NORMAL, .format = FORMAT_A8},
+    {"product_read_a8", 640, 3, 1, 1e-6f, FILL_NORMAL, .product_read = true, .format = FORMAT_A8},
+    {"zeros_a8", 96, 2, 1, 1e-6f, FILL_ZERO, .format = FORMAT_A8},
+    {"hostile_a8", 320, 9, 1, 1e-5f, FILL_HOSTILE, .format = FORMAT_A8},
+    {"batch_q8_0", 160, 5, 1, 1e-5f, FILL_NORMAL, .format = FORMAT_Q8_0},
+    {"batch_bf16", 77, 5, 1, 1e-5f, FILL_NORMAL, .format = FORMAT_BF16},
+    {"add_decode_576_a8", 576, 1, 1, 1e-5f, FILL_NORMAL, .add = true, .sum_read = true, .format = FORMAT_A8},
+    {"add_decode_2048_a8", 2048, 1, 1, 1e-5f, FILL_NORMAL, .add = true, .sum_read = true, .format = FORMAT_A8},
+    {"add_batch_2048_a8", 2048, 5, 1, 1e-5f, FILL_NORMAL, .add = true, .sum_read = true, .format = FORMAT_A8},
+    {"add_sum_not_read_a8", 96, 3, 1, 1e-5f, FILL_NORMAL, .add = true, .format = FORMAT_A8},
+    {"add_all_read_a8", 96, 3, 1, 1e-5f, FILL_NORMAL, .add = true, .sum_read = true, .product_read = true, .norm_read = true,
+     .format = FORMAT_A8},
+    {"add_batch_q8_0", 160, 5, 1, 1e-5f, FILL_NORMAL, .add = true, .sum_read = true, .format = FORMAT_Q8_0},
+};
+
+/* ---- products of one activation */
+
+struct product_case {
+    const char *name;
+    enum format_id format[3]; /* of the weights */
+    int64_t k, m[3], n;       /* rows of the weights, tokens; m[i] 0: no further weight */
+    enum unary_kind kind;
+    bool read; /* the first product, or the sum, is read elsewhere too */
+    bool up_first, quantize;
+};
+
+static struct tensor *product(struct fuse_case *c, const struct product_case *s, int i, struct tensor *x)
+{
+    char name[16];
+    snprintf(name, sizeof name, "w%d.weight", i);
+    struct case_src w = {s->format[i], {s->k, s->m[i]}, FILL_NORMAL, STRIDES_PLAIN, 0};
+    return graph_op(&c->graph, OP_MUL_MAT, NULL, leaf(c, TENSOR_WEIGHT, name, w), x);
+}
+
+static void build_group_case(struct fuse_case *c, const void *spec)
+{
+    const struct product_case *s = spec;
+    struct tensor *x = LEAF(INPUT, "x", FORMAT_F32, NORMAL, 0, s->k, s->n), *y[3] = {NULL};
+    for (int i = 0; i < 3 && s->m[i]; i++)
+        y[i] = product(c, s, i, x);
+    for (int i = 0; i < 3 && y[i]; i++)
+        read_elsewhere(c, y[i]);
+}
+
+static void build_mul_mat_add_case(struct fuse_case *c, const void *spec)
+{
+    const struct product_case *s = spec;
+    struct graph *g = &c->graph;
+    struct tensor *x = LEAF(INPUT, "x", FORMAT_F32, NORMAL, 0, s->k, s->n);
+    struct tensor *residual = LEAF(INPUT, "residual", FORMAT_F32, NORMAL, 0, s->m[0], s->n), *y = product(c, s, 0, x);
+    if (s->up_first)
+        graph_op(g, OP_ADD, NULL, residual, y);
+    else
+        graph_op(g, OP_ADD, NULL, y, residual);
+    if (s->read)
+        read_elsewhere(c, y);
+}
+
+static void build_glu_case(struct fuse_case *c, const void *spec)
+{
+    const struct product_case *s = spec;
+    struct graph *g = &c->graph;
+    struct tensor *x = LEAF(INPUT, "x", FORMAT_F32, NORMAL, 0, s->k, s->n);
+    struct tensor *first = product(c, s, 0, x), *second = product(c, s, 1, x);
+    struct glu_params params = {.kind = (int32_t)s->kind};
+    struct tensor *y = graph_op(g, OP_GLU, &params, s->up_first ? second : first, s->up_first ? first : second);
+    if (s->quantize)
+        quantized(c, y, FORMAT_A8);
+    if (s->read)
+        read_elsewhere(c, s->quantize ? y : first);
+}
+
+/* Every format that a file can hold, one token and several; k is a multiple of every block. */
+#define IS_WEIGHT(NAME) (FORMAT_##NAME != FORMAT_I32 && FORMAT_##NAME != FORMAT_A8)
+#define WEIGHT(NAME)    (IS_WEIGHT(NAME) ? FORMAT_##NAME : FORMAT_F32)
+
+static const struct product_case mul_mat_group_cases[] = {
+#define FORMAT(NAME, name)                                                                                                     \
+    {                                                                                                                          \
+        "three_decode_" #name,                                                                                                 \
+        {WEIGHT(NAME), WEIGHT(NAME), WEIGHT(NAME)},                                                                            \
+        256,                                                                                                                   \
+        {48, 16, 16},                                                                                                          \
+        1,                                                                                                                     \
+        UNARY_SILU,                                                                                                            \
+        false,                                                                                                                 \
+        false,                                                                                                                 \
+        false},                                                                                                                \
+        {"two_batch_" #name, {WEIGHT(NAME), WEIGHT(NAME)}, 256, {35, 19}, 5, UNARY_SILU, false, false, false},
+#include "formats/formats.def"
+#undef FORMAT
+    {"mixed_decode", {FORMAT_Q4_K, FORMAT_Q4_K, FORMAT_Q6_K}, 512, {64, 32, 32}, 1, UNARY_SILU, false, false, false},
+    {"mixed_batch", {FORMAT_Q4_0, FORMAT_Q8_0, FORMAT_Q4_0}, 512, {64, 32, 32}, 9, UNARY_SILU, false, false, false},
+    {"one_row_each", {FORMAT_Q4_0, FORMAT_Q4_0, FORMAT_Q4_0}, 64, {1, 1, 1}, 1, UNARY_SILU, false, false, false},
+};
+
+static const struct product_case mul_mat_add_cases[] = {
+#define FORMAT(NAME, name)                                                                                                     \
+    {"decode_" #name, {WEIGHT(NAME)}, 512, {48}, 1, UNARY_SILU, false, false, false},                                          \
+        {"batch_" #name, {WEIGHT(NAME)}, 256, {35}, 5, UNARY_SILU, false, true, false},
+#include "formats/formats.def"
+#undef FORMAT
+    {"one_row", {FORMAT_Q4_0}, 64, {1}, 1, UNARY_SILU, false, false, false},
+    {"product_read", {FORMAT_Q4_0}, 96, {17}, 3, UNARY_SILU, true, false, false},
+};
+
+static const struct product_case gate_up_glu_cases[] = {
+#define FORMAT(NAME, name)                                                                                                     \
+    {"decode_" #name, {WEIGHT(NAME), WEIGHT(NAME)}, 512, {48, 48}, 1, UNARY_SILU, false, false, false},                        \
+        {"batch_" #name, {WEIGHT(NAME), WEIGHT(NAME)}, 256, {35, 35}, 5, UNARY_GELU, false, true, false},
+#include "formats/formats.def"
+#undef FORMAT
+#define X(NAME, name) {"kind_" #name, {FORMAT_Q4_0, FORMAT_Q4_0}, 64, {32, 32}, 2, UNARY_##NAME, false, false, false},
+    UNARY_KINDS(X)
+#undef X
+        {"mixed", {FORMAT_Q4_K, FORMAT_Q6_K}, 256, {32, 32}, 2, UNARY_SILU, false, false, false},
+    {"gate_read", {FORMAT_Q4_0, FORMAT_Q4_0}, 64, {24, 24}, 2, UNARY_SILU, true, false, false},
+};
+
+static const struct product_case gate_up_glu_quantize_cases[] = {
+#define FORMAT(NAME, name)                                                                                                     \
+    {"decode_" #name, {WEIGHT(NAME), WEIGHT(NAME)}, 512, {96, 96}, 1, UNARY_SILU, false, false, true},                         \
+        {"batch_" #name, {WEIGHT(NAME), WEIGHT(NAME)}, 256, {32, 32}, 5, UNARY_GELU, false, true, true},
+#include "formats/formats.def"
+#undef FORMAT
+    {"result_read", {FORMAT_Q4_0, FORMAT_Q4_0}, 64, {64, 64}, 2, UNARY_SILU, true, false, true},
+};
+
+/* ---- rope and the writes into the cache */
+
+struct rope_case {
+    const char *name;
+    int64_t head_dim, head_dim_v, n_head, n_kv_head, n_tokens, n_cells, from;
+    enum format_id k, v;
+    struct rope_params rope;
+    bool factors, window_of_one; /* q, k and v are windows of one tensor of all heads */
+    enum fill cells;
+};
+
+static void build_rope_case(struct fuse_case *c, const void *spec)
+{
+    const struct rope_case *s = spec;
+    struct graph *g = &c->graph;
+    int64_t n = s->n_tokens, heads = s->n_head + 2 * s->n_kv_head, coordinates = s->rope.mode >= ROPE_SECTIONS ? 4 : 1;
+    struct tensor *q, *k, *v;
+    if (s->window_of_one) {
+        struct tensor *all = LEAF(INPUT, "qkv", FORMAT_F32, NORMAL, 0, s->head_dim * heads, n);
+        q = graph_reshape(g, graph_slice(g, all, 0, s->head_dim * s->n_head), s->head_dim, s->n_head, n, 0);
+        k = graph_slice(g, all, s->head_dim * s->n_head, s->head_dim * s->n_kv_head);
+        k = graph_reshape(g, k, s->head_dim, s->n_kv_head, n, 0);
+        v = graph_slice(g, all, s->head_dim * (s->n_head + s->n_kv_head), s->head_dim * s->n_kv_head);
+        v = graph_reshape(g, v, s->head_dim, s->n_kv_head, n, 0);
+    } else {
+        q = LEAF(INPUT, "q", FORMAT_F32, NORMAL, 0, s->head_dim, s->n_head, n);
+        k = LEAF(INPUT, "k", FORMAT_F32, NORMAL, 0, s->head_dim, s->n_kv_head, n);
+        v = LEAF(INPUT, "v", FORMAT_F32, NORMAL, 0, s->head_dim_v, s->n_kv_head, n);
+    }
+    struct tensor *positions = LEAF(INPUT, "positions", FORMAT_I32, ASCENDING, s->from, n * coordinates);
+    struct tensor *cells =
+        leaf(c, TENSOR_INPUT, "cells", (struct case_src){FORMAT_I32, {n}, s->cells, STRIDES_PLAIN, s->n_cells});
+    struct tensor *sequences = LEAF(INPUT, "sequences", FORMAT_I32, ZERO, 0, n);
+    struct tensor *map = LEAF(STATE, "map", FORMAT_I32, IDENTITY, 0, s->n_cells);
+    struct tensor *k_cache = LEAF(STATE, "k_cache", s->k, NORMAL, 0, s->head_dim, s->n_cells, s->n_kv_head);
+    struct tensor *v_cache = LEAF(STATE, "v_cache", s->v, NORMAL, 0, s->head_dim_v, s->n_cells, s->n_kv_head);
+    struct tensor *factors = s->factors ? LEAF(WEIGHT, "rope_freqs", FORMAT_F32, NORMAL, 0, s->rope.n_dims / 2) : NULL;
+    q = graph_op(g, OP_ROPE, &s->rope, q, positions, factors);
+    k = graph_op(g, OP_ROPE, &s->rope, k, positions, factors);
+    k = graph_op(g, OP_KV_WRITE, NULL, k, k_cache, cells);
+    v = graph_op(g, OP_KV_WRITE, NULL, v, v_cache, cells);
+    graph_op(g, OP_ATTENTION, (&(struct attention_params){.scale = 1}), q, k, v, positions, sequences, map);
+}
+
+#define PLAIN(mode, n_dims, base)                                                                                              \
+    {                                                                                                                          \
+        mode, n_dims, base, 1, 0, 1, 32, 1, 0,                                                                                 \
+        {                                                                                                                      \
+            0                                                                                                                  \
+        }                                                                                                                      \
+    }
+static const struct rope_case rope_kv_cases[] = {
+    {"decode_f16", 64, 64, 9, 3, 1, 40, 17, FORMAT_F16, FORMAT_F16, PLAIN(ROPE_NORM, 64, 100000), .cells = FILL_INDEX},
+    {"decode_neox", 128, 128, 8, 2, 1, 40, 900, FORMAT_F16, FORMAT_F16, PLAIN(ROPE_NEOX, 128, 1e6f), .cells = FILL_INDEX},
+    {"batch_f16", 64, 64, 9, 3, 17, 40, 100, FORMAT_F16, FORMAT_F16, PLAIN(ROPE_NORM, 64, 10000), .cells = FILL_DISTINCT},
+    {"batch_f32", 64, 64, 4, 2, 7, 20, 0, FORMAT_F32, FORMAT_F32, PLAIN(ROPE_NORM, 64, 10000), .cells = FILL_DISTINCT},
+    {"batch_bf16", 96, 96, 4, 4, 7, 20, 5, FORMAT_BF16, FORMAT_BF16, PLAIN(ROPE_NEOX, 96, 10000), .cells = FILL_DISTINCT},
+    {"batch_q8_0", 64, 64, 4, 2, 7, 20, 5, FORMAT_Q8_0, FORMAT_Q8_0, PLAIN(ROPE_NORM, 64, 10000), .cells = FILL_DISTINCT},
+    {"batch_q4_0", 64, 64, 4, 2, 7, 20, 5, FORMAT_Q4_0, FORMAT_Q4_0, PLAIN(ROPE_NEOX, 64, 10000), .cells = FILL_DISTINCT},
+    {"mixed", 128, 64, 4, 1, 5, 20, 5, FORMAT_Q8_0, FORMAT_F16, PLAIN(ROPE_NEOX, 128, 10000), .cells = FILL_DISTINCT},
+    {"odd_part", 77, 77, 3, 3, 3, 9, 5, FORMAT_F16, FORMAT_F16, PLAIN(ROPE_NORM, 22, 10000), .cells = FILL_DISTINCT},
+    {"factors", 64, 64, 6, 2, 3, 9, 60, FORMAT_F16, FORMAT_F16, PLAIN(ROPE_NORM, 64, 500000), .factors = true,
+     .cells = FILL_DISTINCT},
+    {"yarn",
+     64,
+     64,
+     6,
+     2,
+     3,
+     9,
+     60,
+     FORMAT_F16,
+     FORMAT_F16,
+     {ROPE_NEOX, 48, 10000, 0.25f, 1, 1.2f, 32, 1, 4096, {0}},
+     .cells = FILL_DISTINCT},
+    {"interleaved",
+     256,
+     256,
+     4,
+     1,
+     3,
+     9,
+     60,
+     FORMAT_F16,
+     FORMAT_F16,
+     {ROPE_SECTIONS_INTERLEAVED, 64, 1e7f, 1, 0, 1, 32, 1, 0, {11, 11, 10, 0}},
+     .cells = FILL_DISTINCT},
+    {"windows_of_one", 64, 64, 4, 2, 5, 9, 7, FORMAT_F16, FORMAT_F16, PLAIN(ROPE_NORM, 64, 10000), .window_of_one = true,
+     .cells = FILL_DISTINCT},
+    {"far", 64, 64, 4, 2, 3, 9, 130000, FORMAT_F32, FORMAT_F32, PLAIN(ROPE_NORM, 64, 500000), .cells = FILL_DISTINCT},
+};
+
+/* ---- the table */
+
+typedef void build_fn(struct fuse_case *c, const void *spec);
+
+/* All rows begin with their name. */
+#define CASES(build, rows)                                                                                                     \
+    {                                                                                                                          \
+        build, rows, sizeof *(rows), sizeof(rows) / sizeof *(rows)                                                             \
+    }
+static const struct {
+    build_fn *build;
+    const void *rows;
+    size_t size;
+    int n;
+} table[N_FUSIONS] = {
+    [FUSE_rope_kv] = CASES(build_rope_case, rope_kv_cases),
+    [FUSE_gate_up_glu] = CASES(build_glu_case, gate_up_glu_cases),
+    [FUSE_mul_mat_group] = CASES(build_group_case, mul_mat_group_cases),
+    [FUSE_mul_mat_add] = CASES(build_mul_mat_add_case, mul_mat_add_cases),
+    [FUSE_add_rms_norm_mul] = CASES(build_norm_case, add_rms_norm_mul_cases),
+    [FUSE_rms_norm_mul] = CASES(build_norm_case, rms_norm_mul_cases),
+    [FUSE_gate_up_glu_quantize] = CASES(build_glu_case, gate_up_glu_quantize_cases),
+    [FUSE_norm_quantize] = CASES(build_norm_case, norm_quantize_cases),
+};
+
+int fuse_n_cases(enum fusion_id f)
+{
+    return table[f].n;
+}
+
+/* Applies fusion f wherever it fires; the last node that it made. */
+static struct node *fuse_all(struct graph *g, enum fusion_id f, struct reason *r)
+{
+    struct node *made = NULL;
+    for (int i = g->n_nodes; i-- > 0;) {
+        struct reason why = {""};
+        struct node *n = i < g->n_nodes ? fuse_try(g, fusion_get(f), i, &why) : NULL;
+        if (n) {
+            n->fusion = (int)f;
+            fuse_apply(g, n);
+            made = n;
+        } else if (why.text[0]) {
+            *r = why;
+        }
+    }
+    return made;
+}
+
+int fuse_case_build(struct fuse_case *c, enum fusion_id f, int i, struct arena *arena, struct hone_error *e)
+{
+    const char *row = (const char *)table[f].rows + (size_t)i * table[f].size;
+    struct reason r = {""};
+    memset(c, 0, sizeof *c);
+    memcpy(&c->name, row, sizeof c->name);
+    graph_init(&c->graph, arena);
+    table[f].build(c, row);
+    if (graph_error(&c->graph, e))
+        return e ? e->code : c->graph.error.code;
+    if (fusion_get(f)->stage == FUSE_LATE) /* its parts are fused nodes themselves */
+        for (int early = 0; early < N_FUSIONS; early++)
+            if (fusion_get((enum fusion_id)early)->stage == FUSE_EARLY && early != FUSE_mul_mat_group)
+                fuse_all(&c->graph, (enum fusion_id)early, &r);
+    c->fused = fuse_all(&c->graph, f, &r);
+    return c->fused
+               ? 0
+               : err_set(e, HONE_EFAULT, "fusion %s does not fire in its case %s: %s", fusion_get(f)->name, c->name, r.text);
+}
