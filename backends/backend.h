@@ -36,6 +36,7 @@ struct kernel {
     enum op op;
     const char *variant; /* "ref", "q4_K_avx512": the full name is <backend>_<op>_<variant> */
     unsigned needs;      /* CPU_... bits (base/cpu.h) or the backend's device features */
+    bool by_name_only;   /* runs only where a gate names it, and is not even asked elsewhere: a plug-in's */
     struct wants wants;
     bool (*fits)(const struct node *n, struct reason *r);
     size_t (*scratch)(const struct node *n); /* bytes a worker; NULL: none */
@@ -61,6 +62,12 @@ struct backend {
     const char *(*feature_name)(unsigned bit);
     const struct kernel *const *(*kernels)(int *n); /* plainest first: the last that fits wins */
 };
+
+/* Adds kernels to a backend at run time (backends/plugin): from now on they follow those of its table. They, and what they point to,
+ * live as long as the process. Thread-safe. 0, or HONE_ERESOURCE and nothing was added. */
+int backend_register(const struct backend *b, const struct kernel *const *kernels, int n, struct hone_error *e);
+/* What a backend's `kernels` returns: its table, and what was registered behind it. A list once returned stays valid. */
+const struct kernel *const *backend_with_registered(const struct backend *b, const struct kernel *const *own, int n_own, int *n);
 
 /* The backends of this build, in the order of backends.def. */
 const struct backend *const *backend_list(int *n);

@@ -1,8 +1,14 @@
-/* backends.c: the table of backends, from backends.def. */
+/* backends.c: the table of backends, from backends.def, and the kernels that came at run time.
+ *
+ * A list of kernels is read by every plan and changes a few times in a process's life, so a change makes a new list and lets
+ * the old one be: planners on other threads read on without a lock, and the bytes lost are a few hundred pointers a plug-in. */
 #include "backends/backend.h"
 
+#include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define BACKEND(name) extern const struct backend backend_##name;
@@ -27,6 +33,49 @@ const struct backend *backend_by_name(const char *name)
         if (!strcmp(table[i]->name, name))
             return table[i];
     return NULL;
+}
+
+/* The table of a backend and what was registered behind it; NULL: nothing was. */
+struct kernel_list {
+    struct kernel_list *previous; /* kept, for those who read it still */
+    int n;
+    const struct kernel *kernels[];
+};
+static _Atomic(struct kernel_list *) lists[sizeof table / sizeof *table];
+static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
+
+static int backend_number(const struct backend *b)
+{
+    int i = 0;
+    while (table[i] != b)
+        i++;
+    return i;
+}
+
+int backend_register(const struct backend *b, const struct kernel *const *kernels, int n, struct hone_error *e)
+{
+    pthread_mutex_lock(&registering);
+    int n_old, rc = 0;
+    const struct kernel *const *old = b->kernels(&n_old);
+    struct kernel_list *list = malloc(sizeof *list + (size_t)(n_old + n) * sizeof *list->kernels);
+    if (!list) {
+        rc = err_set(e, HONE_ERESOURCE, "no memory to register %d kernels", n);
+    } else {
+        list->previous = atomic_load(&lists[backend_number(b)]);
+        list->n = n_old + n;
+        memcpy(list->kernels, old, (size_t)n_old * sizeof *old);
+        memcpy(list->kernels + n_old, kernels, (size_t)n * sizeof *kernels);
+        atomic_store(&lists[backend_number(b)], list);
+    }
+    pthread_mutex_unlock(&registering);
+    return rc;
+}
+
+const struct kernel *const *backend_with_registered(const struct backend *b, const struct kernel *const *own, int n_own, int *n)
+{
+    const struct kernel_list *list = atomic_load(&lists[backend_number(b)]);
+    *n = list ? list->n : n_own;
+    return list ? list->kernels : own;
 }
 
 bool fits_not(struct reason *r, const char *format, ...)
