@@ -109,6 +109,7 @@ static int step_candidates(struct plan_state *ps, struct step *s, const struct g
             fits_not(&candidate->reason, "a plug-in's kernel runs only where a gate names it");
         if (candidate->reason.text[0] || !kernel_fits(ps, s->backend, k, s->node, &candidate->reason))
             continue;
+        candidate->fits = true;
         if (named && s->gate != gate) {
             s->kernel = k;
             s->gate = gate;

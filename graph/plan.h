@@ -15,6 +15,7 @@
 
 struct passed_over {
     const struct kernel *kernel;
+    bool fits; /* it could have run the node: a slower one, or one that no gate named */
     struct reason reason;
 };
 

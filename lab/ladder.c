@@ -126,13 +126,7 @@ static int throughput(const struct ladder *l, struct hone_session *s, int32_t n,
 
 static bool judge(const struct ladder *l, struct rung *r)
 {
-    comparison_judge(&r->right, l->o->kl_bound);
-    /* Random weights: top tokens are coin tosses among equals, so only errors count. */
-    if (model_is_synthetic(l->m) && r->right.n && !r->right.nan && r->right.kl_mean <= l->o->kl_bound &&
-        r->right.nmse <= compare_bound() && r->right.verdict == CLASS_DIFFERENT) {
-        r->right.verdict = CLASS_QUALITY_EQUAL;
-        r->right.reason[0] = 0;
-    }
+    comparison_judge_for(&r->right, l->m, l->o->kl_bound);
     if (r->right.verdict != CLASS_DIFFERENT)
         return true;
     snprintf(r->why, sizeof r->why, "%s", r->right.reason);

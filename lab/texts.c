@@ -36,6 +36,16 @@ bool model_is_synthetic(const struct hone_model *m)
     return gguf_find(m->model->gguf, "hone.synth.seed") != NULL || tokenizer_size(m->model->tokenizer) == 0;
 }
 
+void comparison_judge_for(struct comparison *c, const struct hone_model *m, double kl_bound)
+{
+    comparison_judge(c, kl_bound);
+    bool within = c->n && !c->nan && c->kl_mean <= kl_bound && c->nmse <= compare_bound();
+    if (model_is_synthetic(m) && within && c->verdict == CLASS_DIFFERENT) {
+        c->verdict = CLASS_QUALITY_EQUAL;
+        c->reason[0] = 0;
+    }
+}
+
 static int encode_one(struct sequence *s, int i, size_t max_tokens, const struct hone_model *m, struct hone_error *e)
 {
     int rc = 0;

@@ -4,6 +4,7 @@
 #define LAB_TEXTS_H
 
 #include "engine/engine.h"
+#include "lab/compare.h"
 
 struct sequence {
     int32_t *ids; /* malloc'd */
@@ -18,5 +19,7 @@ int texts_encode(struct sequence **list, int n_texts, size_t max_tokens, const s
 void texts_free(struct sequence *list, int n_texts);
 /* The model's weights are random (hone synth made it): its top tokens mean nothing, only logit errors do. */
 bool model_is_synthetic(const struct hone_model *m);
+/* comparison_judge, but of a synthetic model only the errors count. */
+void comparison_judge_for(struct comparison *c, const struct hone_model *m, double kl_bound);
 
 #endif

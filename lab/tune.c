@@ -1,0 +1,197 @@
+/* tune.c: round i gives every op its i-th variant and traces a decode and a prefill step, so that the number of rounds is the largest
+ * number of variants, not their sum. Measuring kernels alone, on one buffer again and again, was the alternative: it measures
+ * the caches, and picks kernels that lose in the graph. Choices within the margin of the table's own stay with the table. */
+#include "lab/tune.h"
+
+#include "lab/reference.h"
+#include "lab/trace.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct tune_choice *choice_of(struct tune *t, const struct node *n)
+{
+    for (int i = 0; i < t->n; i++)
+        if (t->choices[i].op == n->op && t->choices[i].format == n->src[0]->format)
+            return &t->choices[i];
+    return NULL;
+}
+
+static int variant_index(const struct tune_choice *c, const char *variant)
+{
+    for (int i = 0; i < c->n_variants; i++)
+        if (!strcmp(c->variants[i], variant))
+            return i;
+    return -1;
+}
+
+static void keep_common(struct tune_choice *c, const struct step *s)
+{
+    int n = 0;
+    for (int i = 0; i < c->n_variants; i++) {
+        bool fits = !strcmp(s->kernel->variant, c->variants[i]);
+        for (int j = 0; j < s->n_passed; j++)
+            fits |= s->passed[j].fits && !strcmp(s->passed[j].kernel->variant, c->variants[i]);
+        if (fits)
+            c->variants[n++] = c->variants[i];
+    }
+    c->n_variants = n;
+}
+
+/* The choices of a plan: every op that runs a fast kernel, with the variants that fit all its nodes. */
+static int survey(struct tune *t, const struct plan *p, struct hone_error *e)
+{
+    t->choices = calloc((size_t)p->n_steps + 1, sizeof *t->choices);
+    if (!t->choices)
+        return err_set(e, HONE_ERESOURCE, "no memory to tune %d nodes", p->n_steps);
+    for (int i = 0; i < p->n_steps; i++) {
+        const struct step *s = &p->steps[i];
+        struct tune_choice *c = choice_of(t, s->node);
+        if (!strcmp(s->kernel->variant, "ref"))
+            continue;
+        if (!c) {
+            c = &t->choices[t->n++];
+            *c = (struct tune_choice){.op = s->node->op, .format = s->node->src[0]->format, .n_variants = 1, .variants = {s->kernel->variant}};
+            for (int j = 0; j < s->n_passed && c->n_variants < TUNE_MAX_VARIANTS; j++)
+                if (s->passed[j].fits && strcmp(s->passed[j].kernel->variant, "ref") != 0)
+                    c->variants[c->n_variants++] = s->passed[j].kernel->variant;
+        } else {
+            keep_common(c, s);
+        }
+        c->nodes++;
+    }
+    return 0;
+}
+
+static void gate_text(const struct tune_choice *c, int variant, char *text, size_t size)
+{
+    size_t n = strlen(text);
+    snprintf(text + n, size - n, "kernel.%s.%s=%s\n", op_get(c->op)->name, format_get(c->format)->name, c->variants[variant]);
+}
+
+static int measure(struct tune *t, struct hone_session *s, const struct hone_model *m, const struct tune_options *o, bool prefill,
+                   struct hone_error *e)
+{
+    struct trace trace;
+    struct trace_options to = {.n_tokens = prefill ? o->prefill : 1, .depth = prefill ? 0 : 64, .repeats = o->repeats, .n_threads = o->n_threads};
+    int rc = trace_run(&trace, s, m, &to, e);
+    if (rc)
+        return rc;
+    for (int i = 0; i < trace.plan->n_steps; i++) {
+        const struct step *step = &trace.plan->steps[i];
+        struct tune_choice *c = choice_of(t, step->node);
+        int v = c ? variant_index(c, step->kernel->variant) : -1;
+        if (v >= 0)
+            (prefill ? c->prefill_ns : c->decode_ns)[v] += trace.nodes[i].ns;
+    }
+    trace_free(&trace);
+    return 0;
+}
+
+static int round_run(struct tune *t, int round, const struct hone_model *m, const struct tune_options *o, struct hone_error *e)
+{
+    char gates[4000] = "";
+    for (int i = 0; i < t->n; i++)
+        if (round < t->choices[i].n_variants)
+            gate_text(&t->choices[i], round, gates, sizeof gates);
+    struct hone_session_params p = o->session;
+    p.gates = gates;
+    p.recipe = NULL;
+    struct hone_session *s;
+    int rc = hone_session_create(&s, m, &p, e);
+    for (int i = 0; i < t->n && !rc; i++) /* what an earlier round left of the table's choice for ops with fewer variants stays */
+        if (round < t->choices[i].n_variants)
+            t->choices[i].decode_ns[round] = t->choices[i].prefill_ns[round] = 0;
+    if (!rc)
+        rc = measure(t, s, m, o, false, e);
+    if (!rc)
+        rc = measure(t, s, m, o, true, e);
+    hone_session_free(s);
+    return rc;
+}
+
+static double least(const double *x, int n)
+{
+    double best = 0;
+    for (int i = 0; i < n; i++)
+        if (x[i] > 0 && (best == 0 || x[i] < best))
+            best = x[i];
+    return best;
+}
+
+static void choose(struct tune *t, double margin)
+{
+    for (int i = 0; i < t->n; i++) {
+        struct tune_choice *c = &t->choices[i];
+        double decode = least(c->decode_ns, c->n_variants), prefill = least(c->prefill_ns, c->n_variants), best = 0, own = 0;
+        for (int v = 0; v < c->n_variants; v++) {
+            double score = (decode > 0 ? c->decode_ns[v] / decode : 0) + (prefill > 0 ? c->prefill_ns[v] / prefill : 0);
+            if (v == 0)
+                own = best = score;
+            if (score < best && score < own * (1 - margin)) {
+                best = score;
+                c->best = v;
+            }
+        }
+        if (c->best)
+            gate_text(c, c->best, t->gates, sizeof t->gates);
+    }
+}
+
+static int verify(struct tune *t, const struct hone_model *m, const struct tune_options *o, struct hone_error *e)
+{
+    struct reference ref;
+    struct hone_session *s = NULL;
+    struct hone_session_params p = o->session;
+    p.gates = t->gates;
+    p.recipe = NULL;
+    int rc = reference_make(&ref, m, &o->session, 2, 32, NULL, NULL, NULL, e);
+    if (rc)
+        return rc;
+    rc = hone_session_create(&s, m, &p, e);
+    if (!rc)
+        rc = reference_compare(&ref, s, &t->right, e);
+    if (!rc)
+        comparison_judge_for(&t->right, m, 0.01);
+    hone_session_free(s);
+    reference_free(&ref);
+    return rc;
+}
+
+int tune_run(struct tune *t, const struct hone_model *m, const struct tune_options *o, int (*progress)(void *user, float done), void *user,
+             struct hone_error *e)
+{
+    *t = (struct tune){0};
+    struct hone_session *s;
+    struct hone_session_params p = o->session;
+    p.gates = NULL;
+    const struct plan *plan;
+    int rc = hone_session_create(&s, m, &p, e), rounds = 0;
+    if (!rc)
+        rc = session_plan(s, 1, 1, &plan, e);
+    if (!rc)
+        rc = survey(t, plan, e);
+    hone_session_free(s);
+    for (int i = 0; i < t->n; i++)
+        rounds = t->choices[i].n_variants > rounds ? t->choices[i].n_variants : rounds;
+    for (int r = 0; r < rounds && !rc; r++) {
+        rc = round_run(t, r, m, o, e);
+        if (!rc && progress && progress(user, (float)(r + 1) / (float)(rounds + 1)))
+            rc = err_set(e, HONE_ECANCELED, "cancelled");
+    }
+    if (!rc) {
+        choose(t, o->margin);
+        rc = verify(t, m, o, e);
+    }
+    if (rc)
+        tune_free(t);
+    return rc;
+}
+
+void tune_free(struct tune *t)
+{
+    free(t->choices);
+    comparison_free(&t->right);
+    *t = (struct tune){0};
+}
