@@ -147,6 +147,11 @@ void pretokenizer_close(struct pretokenizer *p)
     free(p);
 }
 
+const char *pretokenizer_name(int i)
+{
+    return i >= 0 && i < N_ROWS ? rows[i].name : NULL;
+}
+
 bool pretokenizer_ignores_merges(const struct pretokenizer *p)
 {
     return p->row->flags & IGNORE_MERGES;

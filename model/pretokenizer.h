@@ -14,6 +14,8 @@ struct pretokenizer; /* compiled patterns; immutable, threads may share one */
 /* An unknown name is HONE_EINPUT that lists those known. */
 int pretokenizer_open(struct pretokenizer **out, const char *name, size_t size, struct hone_error *e);
 void pretokenizer_close(struct pretokenizer *p); /* may be NULL */
+/* The names in the order of the table; NULL past the last. */
+const char *pretokenizer_name(int i);
 /* A word that is a token as it stands needs no merging (Hugging Face's ignore_merges). */
 bool pretokenizer_ignores_merges(const struct pretokenizer *p);
 /* Files with this name want a bos token unless they say otherwise. */

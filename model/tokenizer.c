@@ -5,6 +5,9 @@
  * back as a space, and so it must, since the ids are the same. Where a file wants a space before a text, encoding puts one at
  * the beginning and behind every added token, and decoding takes it away in the same places.
  *
+ * A byte that a byte-level vocabulary lacks (SmolLM2's has no control characters and not all of 0xF1 to 0xFF) is left out with
+ * a warning. That is what its model was trained with; the unknown token that such files name is their end of text.
+ *
  * A call keeps a small direct-mapped cache of words: an entry points at an earlier place of the same text and at the ids it
  * gave there, so it stores no strings and costs no lock. (FIGURES)
  *
@@ -203,12 +206,12 @@ int encoder_bytes(struct encoder *x, const char *data, size_t n)
     int rc = 0;
     for (size_t i = 0; i < n && !rc; i++) {
         int32_t id = x->t->byte_id[(unsigned char)data[i]];
-        if (id < 0)
+        if (id < 0 && x->t->model != MODEL_BPE)
             id = x->t->vocab.unknown;
-        if (id < 0)
-            return err_set(x->e, HONE_EINPUT, "the vocabulary has no token for the byte 0x%02X and none for what is unknown",
-                           (unsigned char)data[i]);
-        rc = token_list_add(x->out, id, x->e);
+        if (id >= 0)
+            rc = token_list_add(x->out, id, x->e);
+        else
+            x->lost++;
     }
     return rc;
 }
@@ -259,6 +262,8 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t size, u
         rc = encode_pieces(&x, size, flags & TOKENIZE_SPECIAL);
     if (rc)
         out->n = before;
+    else if (x.lost)
+        log_line(LOG_WARN, "the vocabulary has no tokens for %zu bytes of the text; they are left out", x.lost);
     merger_free(&x.merger);
     text_free(&x.word);
     free(x.cache);

@@ -53,7 +53,8 @@ struct encoder {
     struct text word; /* scratch: a word as the vocabulary spells it */
     struct cached_word *cache;
     uint64_t cache_mask;
-    size_t at; /* the piece of text that is being encoded begins here */
+    size_t at;   /* the piece of text that is being encoded begins here */
+    size_t lost; /* bytes that the vocabulary cannot say */
     struct hone_error *e;
 };
 
@@ -73,7 +74,8 @@ void byte_tokens_find(struct tokenizer *t);
  * encoder_note; NULL for words that are not cached. */
 int encoder_recall(struct encoder *x, size_t begin, size_t end, bool *known, struct cached_word **slot);
 void encoder_note(struct encoder *x, struct cached_word *slot, size_t begin, size_t end, size_t first_id);
-/* Appends the tokens of bytes that no token spells: byte tokens, or the unknown token; HONE_EINPUT where there is neither. */
+/* Appends what stands for bytes that no token spells: byte tokens, else (SentencePiece) the unknown token, else nothing: the
+ * byte is counted as lost. */
 int encoder_bytes(struct encoder *x, const char *data, size_t n);
 
 int token_list_add(struct token_list *l, int32_t id, struct hone_error *e);
