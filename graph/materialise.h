@@ -19,10 +19,11 @@ struct plan_state {
     int n_claims, cap_claims;
 };
 
-/* A weight that a matrix product reads: what layouts are about. */
+/* A weight that may change its layout. One row is a matrix too: a kernel that wants its weights packed would read it as packed
+ * whether somebody packed it or not. */
 static inline bool weight_is_matrix(const struct tensor *t)
 {
-    return t->kind == TENSOR_WEIGHT && t->ne[1] * t->ne[2] * t->ne[3] > 1 && !t->base;
+    return t->kind == TENSOR_WEIGHT && !t->base;
 }
 
 const struct claim *claim_find(const struct plan_state *s, const struct tensor *weight);
