@@ -11,6 +11,7 @@
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/scale.h"
+#include "ops/view.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -241,6 +242,19 @@ struct rope_case {
     enum fill cells;
 };
 
+/* Heads [first, first + n) of rows that hold all of them. */
+static struct tensor *heads_window(struct graph *g, struct tensor *all, int64_t head_dim, int64_t first, int64_t n)
+{
+    struct view_params p = {.ne = {(int32_t)head_dim, (int32_t)n}, .nb = {sizeof(float)}};
+    if (!all)
+        return NULL;
+    p.ne[2] = (int32_t)all->ne[1];
+    p.nb[1] = (uint64_t)head_dim * sizeof(float);
+    p.nb[2] = p.nb[3] = all->nb[1];
+    p.offset = (uint64_t)first * p.nb[1];
+    return graph_op(g, OP_VIEW, &p, all);
+}
+
 static void build_rope_case(struct fuse_case *c, const void *spec)
 {
     const struct rope_case *s = spec;
@@ -249,17 +263,16 @@ static void build_rope_case(struct fuse_case *c, const void *spec)
     struct tensor *q, *k, *v;
     if (s->window_of_one) {
         struct tensor *all = LEAF(INPUT, "qkv", FORMAT_F32, NORMAL, 0, s->head_dim * heads, n);
-        q = graph_reshape(g, graph_slice(g, all, 0, s->head_dim * s->n_head), s->head_dim, s->n_head, n, 0);
-        k = graph_slice(g, all, s->head_dim * s->n_head, s->head_dim * s->n_kv_head);
-        k = graph_reshape(g, k, s->head_dim, s->n_kv_head, n, 0);
-        v = graph_slice(g, all, s->head_dim * (s->n_head + s->n_kv_head), s->head_dim * s->n_kv_head);
-        v = graph_reshape(g, v, s->head_dim, s->n_kv_head, n, 0);
+        q = heads_window(g, all, s->head_dim, 0, s->n_head);
+        k = heads_window(g, all, s->head_dim, s->n_head, s->n_kv_head);
+        v = heads_window(g, all, s->head_dim, s->n_head + s->n_kv_head, s->n_kv_head);
     } else {
         q = LEAF(INPUT, "q", FORMAT_F32, NORMAL, 0, s->head_dim, s->n_head, n);
         k = LEAF(INPUT, "k", FORMAT_F32, NORMAL, 0, s->head_dim, s->n_kv_head, n);
         v = LEAF(INPUT, "v", FORMAT_F32, NORMAL, 0, s->head_dim_v, s->n_kv_head, n);
     }
     struct tensor *positions = LEAF(INPUT, "positions", FORMAT_I32, ASCENDING, s->from, n * coordinates);
+    struct tensor *attended = LEAF(INPUT, "attended", FORMAT_I32, ZERO, 0, n);
     struct tensor *cells =
         leaf(c, TENSOR_INPUT, "cells", (struct case_src){FORMAT_I32, {n}, s->cells, STRIDES_PLAIN, s->n_cells});
     struct tensor *sequences = LEAF(INPUT, "sequences", FORMAT_I32, ZERO, 0, n);
@@ -271,7 +284,7 @@ static void build_rope_case(struct fuse_case *c, const void *spec)
     k = graph_op(g, OP_ROPE, &s->rope, k, positions, factors);
     k = graph_op(g, OP_KV_WRITE, NULL, k, k_cache, cells);
     v = graph_op(g, OP_KV_WRITE, NULL, v, v_cache, cells);
-    graph_op(g, OP_ATTENTION, (&(struct attention_params){.scale = 1}), q, k, v, positions, sequences, map);
+    graph_op(g, OP_ATTENTION, (&(struct attention_params){.scale = 1}), q, k, v, attended, sequences, map);
 }
 
 #define PLAIN(mode, n_dims, base)                                                                                              \

@@ -1,0 +1,289 @@
+/* rows.h: what the kernels over rows of f32 share: rows of any tensor as floats, floats into rows of any format, and a worker's
+ * share of rows that may be fewer than the workers.
+ *
+ * A contiguous f32 row is used where it lies, at any alignment. F16, BF16, Q8_0 and the 8-bit activation have vector
+ * code here, equal to their format's pack and unpack bit for bit (a NaN may differ in its payload); every other format, layout
+ * or stride goes through tensor_read_row and the format's own functions, so nothing is refused for its form.
+ *
+ * A share is cut within rows, at multiples of a grain, so one row of a decode step occupies all threads; what concerns a
+ * whole row (a sum of squares) every worker that has a piece of it computes for itself, in the same order: the same bits for
+ * any number of threads and no barrier. */
+#ifndef BACKENDS_CPU_ROWS_H
+#define BACKENDS_CPU_ROWS_H
+
+#include "backends/backend.h"
+#include "backends/cpu/floats.h"
+#include "formats/blocks.h"
+#include "formats/fit.h"
+
+#include <math.h>
+
+/* ---- formats */
+
+INLINE void row_pack_16bit(enum format_id format, const float *src, char *dst, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + V <= n; i += V)
+        v_store_16bit(dst + 2 * i, format == FORMAT_F16 ? v_to_f16(v_load(src + i)) : v_to_bf16(v_load(src + i)));
+    if (i < n) {
+        vf a = v_load_first(src + i, n - i);
+        v_store_16bit_first(dst + 2 * i, format == FORMAT_F16 ? v_to_f16(a) : v_to_bf16(a), n - i);
+    }
+}
+
+INLINE void row_unpack_16bit(enum format_id format, const char *src, float *dst, int64_t n)
+{
+    int64_t i = 0;
+    for (; i + V <= n; i += V)
+        v_store(dst + i, format == FORMAT_F16 ? v_load_f16(src + 2 * i) : v_load_bf16(src + 2 * i));
+    if (i < n)
+        v_store_first(dst + i,
+                      format == FORMAT_F16 ? v_load_f16_first(src + 2 * i, n - i) : v_load_bf16_first(src + 2 * i, n - i),
+                      n - i);
+}
+
+/* The largest |x| of 32; NaN or infinite when any x is. Magnitudes are ordered as integers are, a NaN above infinity. */
+INLINE float row_absmax_32(const float *x)
+{
+#ifdef __AVX512F__
+    vi a = _mm512_max_epi32(_mm512_castps_si512(v_abs(v_load(x))), _mm512_castps_si512(v_abs(v_load(x + 16))));
+    return f32_from_bits((uint32_t)_mm512_reduce_max_epi32(a));
+#else
+    vi a = _mm256_max_epi32(_mm256_castps_si256(v_abs(v_load(x))), _mm256_castps_si256(v_abs(v_load(x + 8))));
+    vi b = _mm256_max_epi32(_mm256_castps_si256(v_abs(v_load(x + 16))), _mm256_castps_si256(v_abs(v_load(x + 24))));
+    a = _mm256_max_epi32(a, b);
+    __m128i c = _mm_max_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1));
+    c = _mm_max_epi32(c, _mm_shuffle_epi32(c, 0x4e));
+    c = _mm_max_epi32(c, _mm_shuffle_epi32(c, 0xb1));
+    return f32_from_bits((uint32_t)_mm_cvtsi128_si32(c));
+#endif
+}
+
+/* formats/q8_0.c: codes rounded half away from zero. */
+INLINE void row_pack_q8_0(const float *src, void *dst, int64_t n)
+{
+    struct block_q8_0 *b = dst;
+    for (; n > 0; n -= 32, b++, src += 32) {
+        float absmax = row_absmax_32(src), d = absmax / 127, inverse = fit_inverse(d);
+        b->d = fit_finite(absmax) ? fit_half(d) : FIT_NAN;
+        UNROLL
+        for (int j = 0; j < 32; j += V) {
+            vf v = v_min(v_max(v_load(src + j) * v_all(inverse), v_all(-127)), v_all(127)), whole = v_trunc(v);
+            vf away = v_select(v_le(v_all(0.5f), v_abs(v - whole)), v_copysign(v_all(1), v), v_zero());
+            v_store_i8(b->qs + j, whole + away);
+        }
+    }
+}
+
+INLINE void row_unpack_q8_0(const void *src, float *dst, int64_t n)
+{
+    const struct block_q8_0 *b = src;
+    for (; n > 0; n -= 32, b++, dst += 32) {
+        vf d = v_all(_cvtsh_ss(b->d));
+        UNROLL
+        for (int j = 0; j < 32; j += V)
+            v_store(dst + j, v_load_i8(b->qs + j) * d);
+    }
+}
+
+INLINE void row_unpack_q4_0(const void *src, float *dst, int64_t n)
+{
+    const struct block_q4_0 *b = src;
+    for (; n > 0; n -= 32, b++, dst += 32) {
+        vf d = v_all(_cvtsh_ss(b->d));
+        __m128i codes = _mm_loadu_si128((const __m128i *)(const void *)b->qs), low = _mm_set1_epi8(15),
+                eight = _mm_set1_epi8(8);
+        int8_t q[32];
+        _mm_storeu_si128((__m128i *)(void *)q, _mm_sub_epi8(_mm_and_si128(codes, low), eight));
+        _mm_storeu_si128((__m128i *)(void *)(q + 16), _mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(codes, 4), low), eight));
+        UNROLL
+        for (int j = 0; j < 32; j += V)
+            v_store(dst + j, d * v_load_i8(q + j));
+    }
+}
+
+/* formats/a8.c: codes rounded half to even. */
+INLINE void row_pack_a8(const float *src, void *dst, int64_t n)
+{
+    struct block_a8 *b = dst;
+    for (; n > 0; n -= 32, b++, src += 32) {
+        float absmax = row_absmax_32(src), d = absmax / 127;
+        bool finite = fit_finite(absmax), zero = !finite || d < A8_SMALLEST;
+        d = d < A8_LARGEST ? d : A8_LARGEST;
+        vf inverse = v_all(zero ? 0 : 1 / d);
+        int sum[2] = {0};
+        UNROLL
+        for (int j = 0; j < 32; j += V) {
+            vf v = v_min(v_max(v_load(src + j) * inverse, v_all(-127)), v_all(127));
+            sum[j / 16] += v_store_i8(b->qs + j, v);
+        }
+        if (!finite) { /* a product of 0 and infinity is no number: the codes are to be zeros all the same */
+            memset(b->qs, 0, sizeof b->qs);
+            sum[0] = sum[1] = 0;
+        }
+        b->d = !finite ? NAN : zero ? 0 : d;
+        b->sum[0] = (int16_t)sum[0];
+        b->sum[1] = (int16_t)sum[1];
+    }
+}
+
+/* n values (whole blocks) into a contiguous row of any format that has a pack. */
+static inline void row_pack(enum format_id format, const float *src, void *dst, int64_t n)
+{
+    switch (format) {
+    case FORMAT_F32:
+        memcpy(dst, src, sizeof *src * (size_t)n);
+        break;
+    case FORMAT_F16:
+        row_pack_16bit(FORMAT_F16, src, dst, n);
+        break;
+    case FORMAT_BF16:
+        row_pack_16bit(FORMAT_BF16, src, dst, n);
+        break;
+    case FORMAT_Q8_0:
+        row_pack_q8_0(src, dst, n);
+        break;
+    case FORMAT_A8:
+        row_pack_a8(src, dst, n);
+        break;
+    default:
+        format_get(format)->pack(src, dst, n);
+    }
+}
+
+/* n values (whole blocks) of a contiguous row of any float format. */
+static inline void row_unpack(enum format_id format, const void *src, float *dst, int64_t n)
+{
+    switch (format) {
+    case FORMAT_F32:
+        memcpy(dst, src, sizeof *dst * (size_t)n);
+        break;
+    case FORMAT_F16:
+        row_unpack_16bit(FORMAT_F16, src, dst, n);
+        break;
+    case FORMAT_BF16:
+        row_unpack_16bit(FORMAT_BF16, src, dst, n);
+        break;
+    case FORMAT_Q8_0:
+        row_unpack_q8_0(src, dst, n);
+        break;
+    case FORMAT_Q4_0:
+        row_unpack_q4_0(src, dst, n);
+        break;
+    default:
+        format_get(format)->unpack(src, dst, n);
+    }
+}
+
+/* ---- rows of a tensor */
+
+/* A tensor as rows of floats. */
+struct rows {
+    const struct tensor *t;
+    float *room;    /* of a row that cannot be read in place */
+    bool in_place;  /* contiguous f32 rows */
+    bool one_block; /* all rows lie one behind the other */
+};
+
+static inline bool rows_in_place(const struct tensor *t)
+{
+    return t->format == FORMAT_F32 && tensor_rows_contiguous(t);
+}
+
+/* Bytes of the room that rows_of needs: a multiple of 64. */
+static inline size_t rows_room(const struct tensor *t)
+{
+    return rows_in_place(t) ? 0 : (sizeof(float) * (size_t)t->ne[0] + 63) / 64 * 64;
+}
+
+/* Takes its room from *scratch and moves that behind it. */
+static inline struct rows rows_of(const struct tensor *t, char **scratch)
+{
+    struct rows r = {
+        .t = t, .room = (float *)(void *)*scratch, .in_place = rows_in_place(t), .one_block = tensor_contiguous(t)};
+    *scratch += rows_room(t);
+    return r;
+}
+
+/* A tensor that is only written. */
+static inline struct rows rows_to(const struct tensor *t)
+{
+    return (struct rows){.t = t, .in_place = rows_in_place(t), .one_block = tensor_contiguous(t)};
+}
+
+static inline void *row_address(const struct rows *r, int64_t row)
+{
+    int64_t i[3];
+    if (r->one_block)
+        return (char *)r->t->data + (size_t)row * format_row_bytes(format_get(r->t->format), r->t->ne[0]);
+    tensor_row_index(r->t, row, i);
+    return tensor_row(r->t, i[0], i[1], i[2]);
+}
+
+/* Row (i1, i2, i3). Not always aligned: for loads and stores of floats.h only. */
+static inline const float *row_read_at(const struct rows *r, const int64_t i[3])
+{
+    const struct tensor *t = r->t;
+    if (r->in_place)
+        return tensor_row(t, i[0], i[1], i[2]);
+    if (!tensor_rows_contiguous(t))
+        return tensor_read_row(t, i[0], i[1], i[2], r->room);
+    row_unpack(t->format, tensor_row(t, i[0], i[1], i[2]), r->room, t->ne[0]);
+    return r->room;
+}
+
+static inline const float *row_read(const struct rows *r, int64_t row)
+{
+    int64_t i[3];
+    if (r->in_place)
+        return row_address(r, row);
+    tensor_row_index(r->t, row, i);
+    return row_read_at(r, i);
+}
+
+/* The row that number `row` of `whole` meets when r's tensor repeats to that shape. */
+static inline const float *row_read_repeated(const struct rows *r, const struct tensor *whole, int64_t row)
+{
+    int64_t i[3];
+    if (tensor_rows(r->t) == 1)
+        row = 0;
+    else if (tensor_rows(r->t) != tensor_rows(whole)) {
+        tensor_row_index(whole, row, i);
+        for (int j = 0; j < 3; j++)
+            i[j] %= r->t->ne[j + 1];
+        return row_read_at(r, i);
+    }
+    return row_read(r, row);
+}
+
+/* ---- shares */
+
+/* What is left of a worker's share of rows of n elements. */
+struct share {
+    int64_t unit, end, per_row, grain, n;
+};
+
+/* Elements [lo, hi) of a row. */
+struct piece {
+    int64_t row, lo, hi;
+};
+
+static inline struct share share_of(const struct worker *w, int64_t n_rows, int64_t n, int64_t grain)
+{
+    struct share s = {.per_row = (n + grain - 1) / grain, .grain = grain, .n = n};
+    worker_range(w, n_rows * s.per_row, 1, &s.unit, &s.end);
+    return s;
+}
+
+static inline bool share_next(struct share *s, struct piece *p)
+{
+    if (s->unit >= s->end)
+        return false;
+    int64_t first = s->unit % s->per_row, last = first + s->end - s->unit;
+    last = last < s->per_row ? last : s->per_row;
+    *p = (struct piece){s->unit / s->per_row, first * s->grain, last * s->grain < s->n ? last * s->grain : s->n};
+    s->unit += last - first;
+    return true;
+}
+
+#endif
