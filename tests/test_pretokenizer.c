@@ -3,16 +3,14 @@
  * each bad byte were U+FFFD; and no pattern takes more than linear time on any long run. */
 #include "model/pretokenizer.h"
 
-#include "base/clock.h"
 #include "base/rng.h"
 #include "model/utf8.h"
-#include "tests/test.h"
+#include "tests/tokens.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 struct words {
     size_t size[4096];
@@ -166,13 +164,6 @@ static int count(void *context, size_t begin, size_t end)
     (void)begin;
     *(size_t *)context = end;
     return 0;
-}
-
-static double cpu_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 /* 64 KB of one thing, with and without an end that makes a greedy match give it back: 1 ms. PCRE2's JIT saves some quadratic

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Words as an independent regular expression engine cuts them: writes golden/pretokenizer.json, which test_tokenizer compares with.
+"""Words as an independent regular expression engine cuts them: writes golden/pretokenizer.json, which test_pretokenizer compares with.
 
 Needs the PyPI package regex. The patterns are written here as the models' tokenizer.json files have them, in their own notation;
 \\s is White_Space in both engines. The file holds, for each name, the sizes of the words in bytes for each text of tokenizer.json

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Token ids as llama.cpp gives them: writes golden/tokenizer.json, which test_tokenizer compares with.
+"""Token ids as llama.cpp gives them: writes golden/tokenizer.json, which test_vocabs compares with.
 
 tokenizer.py DATA/vocab MODELS      needs the PyPI package llama_cpp_python; MODELS holds the two real models of `make demo`
 
