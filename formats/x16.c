@@ -29,28 +29,40 @@ static inline void put_nibble(uint8_t *to, int row, unsigned nibble)
     to[row / 2] = (uint8_t)(row % 2 ? (to[row / 2] & 15) | nibble << 4 : (to[row / 2] & 0xf0) | nibble);
 }
 
-static void pack_field(const struct x16_field *f, const uint8_t *src, size_t row_bytes, int n_rows, uint8_t *dst)
+/* `units` units of n_rows rows. */
+static void pack_units(int unit, const uint8_t *src, size_t row_bytes, int n_rows, int units, uint8_t *dst)
 {
-    switch (f->unit) {
+    switch (unit) {
     case 4:
         for (int r = 0; r < n_rows; r++)
-            for (int u = 0; u < f->bytes / 4; u++)
+            for (int u = 0; u < units; u++)
                 memcpy(dst + 64 * u + 4 * r, src + (size_t)r * row_bytes + 4 * u, 4);
         break;
     case 2:
         for (int r = 0; r < n_rows; r++)
-            for (int u = 0; u < f->bytes / 2; u++)
+            for (int u = 0; u < units; u++)
                 memcpy(dst + 32 * u + 2 * r, src + (size_t)r * row_bytes + 2 * u, 2);
         break;
     case 1:
         for (int r = 0; r < n_rows; r++)
-            for (int u = 0; u < f->bytes; u++)
+            for (int u = 0; u < units; u++)
                 dst[16 * u + r] = src[(size_t)r * row_bytes + (size_t)u];
         break;
     default:
         for (int r = 0; r < n_rows; r++)
-            for (int u = 0; u < 2 * f->bytes; u++)
+            for (int u = 0; u < units; u++)
                 put_nibble(dst + 8 * u, r, src[(size_t)r * row_bytes + (size_t)u / 2] >> u % 2 * 4 & 15u);
+    }
+}
+
+/* A whole row is one field in formats of single values; else a block has several. In runs, so that what is written stays in the
+ * first-level cache until all rows have been there. */
+static void pack_row(const struct x16_field *f, const uint8_t *src, size_t row_bytes, int n_rows, uint8_t *dst)
+{
+    enum { RUN = 256 };
+    for (size_t at = 0; at < row_bytes; at += RUN) {
+        size_t n = row_bytes - at < RUN ? row_bytes - at : RUN;
+        pack_units(f->unit, src + at, row_bytes, n_rows, (int)n / f->unit, dst + at * X16_ROWS);
     }
 }
 
@@ -65,10 +77,15 @@ void x16_pack(const struct x16 *x, const void *src, void *dst, int64_t k, int64_
         uint8_t *to = (uint8_t *)dst + (size_t)row * row_bytes;
         if (n_rows < X16_ROWS)
             memset(to, 0, row_bytes * X16_ROWS);
+        if (x->n_fields == 1) {
+            pack_row(x->fields, from, row_bytes, n_rows, to);
+            continue;
+        }
         for (int64_t b = 0; b < n_blocks; b++, from += block)
-            for (int f = 0; f < x->n_fields; f++) {
-                pack_field(&x->fields[f], from + x->fields[f].offset, row_bytes, n_rows, to);
-                to += (size_t)x->fields[f].bytes * X16_ROWS;
+            for (const struct x16_field *f = x->fields; f < x->fields + x->n_fields; f++) {
+                int units = f->unit ? f->bytes / f->unit : 2 * f->bytes;
+                pack_units(f->unit, from + f->offset, row_bytes, n_rows, units, to);
+                to += (size_t)f->bytes * X16_ROWS;
             }
     }
 }

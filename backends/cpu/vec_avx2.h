@@ -17,6 +17,7 @@ enum {
     VEC_HALVES = 2,   /* vectors that a group of 16 rows takes */
     VEC_TOGETHER = 1, /* slots whose weights fit the registers at once */
     VEC_TOKENS = 2,   /* tokens whose sums are interleaved */
+    VEC_COLUMNS = 6,  /* tokens whose float sums, two vectors each, fit the registers */
     VEC_SIGNED = 1,   /* vec_dots takes 128 off codes above 127 by itself */
 };
 
@@ -44,9 +45,27 @@ VEC_INLINE vec_f vec_load_half(const void *p)
     return (vec_f)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 }
 
+VEC_INLINE vec_f vec_load_bf16(const void *p)
+{
+    return (vec_f)(vec_load_u16(p) << 16);
+}
+
 VEC_INLINE vec_f vec_load_f32(const float *p)
 {
     return (vec_f)_mm256_loadu_ps(p);
+}
+
+VEC_INLINE vec_f vec_load_part(const float *p, int64_t n)
+{
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return (vec_f)_mm256_maskload_ps(p, _mm256_cmpgt_epi32(_mm256_set1_epi32((int)n), lane));
+}
+
+VEC_INLINE float vec_sum(vec_f v)
+{
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
 }
 
 VEC_INLINE void vec_store_f32(float *p, vec_f v)

@@ -18,6 +18,7 @@ enum {
     VEC_HALVES = 1,   /* vectors that a group of 16 rows takes */
     VEC_TOGETHER = 2, /* slots whose weights fit the registers at once */
     VEC_TOKENS = 4,   /* tokens whose sums are interleaved to hide the latency of the dot product */
+    VEC_COLUMNS = 12, /* tokens whose float sums, two vectors each, fit the registers */
     VEC_SIGNED = 0,   /* vec_dots takes 128 off codes above 127 by itself */
 };
 
@@ -45,9 +46,25 @@ VEC_INLINE vec_f vec_load_half(const void *p)
     return (vec_f)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
 }
 
+VEC_INLINE vec_f vec_load_bf16(const void *p)
+{
+    return (vec_f)(vec_load_u16(p) << 16);
+}
+
 VEC_INLINE vec_f vec_load_f32(const float *p)
 {
     return (vec_f)_mm512_loadu_ps(p);
+}
+
+/* The first n values (below VEC_ROWS), then zeros; touches no more. */
+VEC_INLINE vec_f vec_load_part(const float *p, int64_t n)
+{
+    return (vec_f)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+}
+
+VEC_INLINE float vec_sum(vec_f v)
+{
+    return _mm512_reduce_add_ps((__m512)v);
 }
 
 VEC_INLINE void vec_store_f32(float *p, vec_f v)

@@ -2,7 +2,7 @@
 #include "backends/backend.h"
 #include "backends/cpu/x16_fits.h"
 
-bool x16_fits(const struct layout *layout, const struct node *n, struct reason *r)
+bool x16_fits(const struct layout *layout, enum format_id activation, const struct node *n, struct reason *r)
 {
     const struct tensor *w = n->src[0], *x = n->src[1], *out = n->out;
     const char *name = format_get(layout->format)->name;
@@ -19,12 +19,12 @@ bool x16_fits(const struct layout *layout, const struct node *n, struct reason *
     const char *refusal = layout->refuses(w->ne[0], w->ne[1]);
     if (refusal)
         return fits_not(r, "%s: %s", layout->name, refusal);
-    if (x->format != FORMAT_F32 && x->format != FORMAT_A8)
-        return fits_not(r, "X is %s, neither F32 nor A8", format_get(x->format)->name);
-    if (x->format == FORMAT_A8 && !tensor_rows_contiguous(x))
-        return fits_not(r, "the blocks of a row of X do not lie one behind the other");
-    if (w->ne[0] % 32 != 0)
-        return fits_not(r, "k is %lld, no multiple of 32", (long long)w->ne[0]);
+    if (x->format != FORMAT_F32 && x->format != activation)
+        return fits_not(r, "X is %s, neither F32 nor %s", format_get(x->format)->name, format_get(activation)->name);
+    if (x->format == activation && !tensor_rows_contiguous(x))
+        return fits_not(r, "a row of X does not lie in one piece");
+    if (w->ne[0] % format_get(activation)->block != 0)
+        return fits_not(r, "k is %lld, no multiple of %d", (long long)w->ne[0], format_get(activation)->block);
     if (out->nb[0] != sizeof(float))
         return fits_not(r, "the elements of an output row do not lie one behind the other");
     return true;

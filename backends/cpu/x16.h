@@ -212,18 +212,22 @@ VEC_INLINE void x16_prepare(const struct x16_format *f, const struct tensor *x, 
     }
 }
 
+/* Rows `row` on of one token's m outputs. */
+VEC_INLINE void x16_write_rows(float *y, int64_t row, int64_t m, vec_f v)
+{
+    if (m - row >= VEC_ROWS)
+        vec_store_f32(y + row, v);
+    else if (m > row)
+        memcpy(y + row, &v, (size_t)(m - row) * sizeof *y);
+}
+
 VEC_INLINE void x16_write(const struct x16_slots *slots, int n_slots, const struct tensor *out, int64_t first, int tokens,
                           const float *sums)
 {
     for (int t = 0; t < tokens; t++) {
         float *y = x16_token(out, first + t);
         for (int i = 0; i < n_slots; i++) {
-            int64_t left = out->ne[0] - slots->row[i];
-            const float *from = sums + t * 2 * VEC_ROWS + i * VEC_ROWS;
-            if (left >= VEC_ROWS)
-                vec_store_f32(y + slots->row[i], vec_load_f32(from));
-            else if (left > 0)
-                memcpy(y + slots->row[i], from, (size_t)left * sizeof *y);
+            x16_write_rows(y, slots->row[i], out->ne[0], vec_load_f32(sums + t * 2 * VEC_ROWS + i * VEC_ROWS));
         }
     }
 }
@@ -293,7 +297,7 @@ VEC_INLINE void x16_mul_mat(const struct x16_format *f, const struct node *n, co
 #define X16_KERNEL(name, isa, cpu_needs)                                                                                       \
     static bool fits(const struct node *n, struct reason *r)                                                                   \
     {                                                                                                                          \
-        return x16_fits(&layout_##name##_x16, n, r);                                                                           \
+        return x16_fits(&layout_##name##_x16, FORMAT_A8, n, r);                                                                \
     }                                                                                                                          \
     static int run(const struct exec *x, const struct node *n)                                                                 \
     {                                                                                                                          \

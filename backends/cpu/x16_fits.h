@@ -4,7 +4,8 @@
 
 #include "backends/backend.h"
 
-/* n is a mul_mat that a kernel of `layout` with an A8 activation can run once W is packed and X quantised. */
-bool x16_fits(const struct layout *layout, const struct node *n, struct reason *r);
+/* n is a mul_mat that a kernel of `layout`, reading its activation in the given format, can run once W is packed and X, which
+ * may still be f32, quantised. */
+bool x16_fits(const struct layout *layout, enum format_id activation, const struct node *n, struct reason *r);
 
 #endif
