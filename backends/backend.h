@@ -29,6 +29,7 @@ struct wants {
 /* One worker's view of a running step. */
 struct exec {
     struct worker worker;  /* thread, barrier, scratch */
+    void *shared;          /* one block for all workers of the node, of the bytes that the kernel asked for; aligned to 64 */
     void *stream;          /* the backend's queue; NULL on the CPU */
 };
 
@@ -40,6 +41,7 @@ struct kernel {
     struct wants wants;
     bool (*fits)(const struct node *n, struct reason *r);
     size_t (*scratch)(const struct node *n); /* bytes a worker; NULL: none */
+    size_t (*shared)(const struct node *n);  /* bytes for all workers together, whose contents are undefined at first; NULL: none */
     int (*run)(const struct exec *x, const struct node *n); /* 0 or a HONE_E code */
     /* A fused kernel only: asked before each step whether it must decline this one; says why. Then the parts run (rule 4).
      * NULL: never. */

@@ -160,6 +160,7 @@ static void bind_tensor(void *block, struct tensor *t)
 
 void plan_bind(struct plan *p, void *block)
 {
+    p->shared = (char *)block + p->shared_offset;
     for (int i = 0; i < p->n_steps; i++)
         node_visit(p->steps[i].node, block, bind_tensor);
 }

@@ -250,14 +250,19 @@ static int steps_make(struct plan_state *ps, const struct backend *b, struct hon
     return rc;
 }
 
+/* Also adds what kernels share to the end of the block of values: the most of any node, since they run one after the other. */
 static void measure_scratch(struct plan *p)
 {
+    size_t most = 0;
     for (int i = 0; i < p->n_steps; i++) {
         const struct step *s = &p->steps[i];
         size_t bytes = s->kernel->scratch ? s->kernel->scratch(s->node) : 0;
-        if (bytes > p->scratch_bytes)
-            p->scratch_bytes = bytes;
+        size_t shared = s->kernel->shared ? s->kernel->shared(s->node) : 0;
+        p->scratch_bytes = bytes > p->scratch_bytes ? bytes : p->scratch_bytes;
+        most = shared > most ? shared : most;
     }
+    p->shared_offset = (p->value_bytes + 63) / 64 * 64;
+    p->value_bytes = p->shared_offset + most;
 }
 
 int plan_declines(const struct plan *p, const struct gates *gates, struct reason *r)

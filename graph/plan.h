@@ -34,6 +34,8 @@ struct plan {
     int n_steps;
     size_t value_bytes;   /* of the block that plan_bind wants */
     size_t scratch_bytes; /* a worker */
+    size_t shared_offset; /* within the block: what kernels share among their workers */
+    void *shared;
     int n_gates_unfit;    /* nodes that a gate's variant does not fit */
     uint64_t generation;  /* weights_generation() that it was made for */
     int *fuse_hits;       /* by fusion, N_FUSIONS: how often each fired; */

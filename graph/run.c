@@ -33,7 +33,8 @@ static void run_worker(void *arg, int ith, int nth)
     const struct observer *obs = r->observer;
     struct exec x = {.worker = {.ith = ith, .nth = nth, .pool = r->pool,
                                 .scratch = (char *)r->scratch + (size_t)ith * r->scratch_stride,
-                                .scratch_size = r->scratch_stride}};
+                                .scratch_size = r->scratch_stride},
+                     .shared = s->plan->shared};
     int64_t start = 0;
     for (int i = 0; i < s->plan->n_steps && i <= atomic_load(&s->stop_after); i++) {
         const struct step *step = &s->plan->steps[i];

@@ -66,7 +66,8 @@ static void flush_all(struct stopwatch *w)
 static void time_worker(void *arg, int ith, int nth)
 {
     struct stopwatch *w = arg;
-    struct exec x = {.worker = {ith, nth, w->pool, w->scratch + (size_t)ith * w->stride, w->stride}};
+    struct exec x = {.worker = {ith, nth, w->pool, w->scratch + (size_t)ith * w->stride, w->stride},
+                     .shared = w->scratch + (size_t)nth * w->stride};
     int64_t begin = clock_ns();
     for (int i = 0; !w->over; i++) {
         if (ith == 0 && w->cold)
@@ -107,7 +108,7 @@ int perf_measure(struct perf_result *p, struct specimen *s, const struct kernel 
     if (rc)
         return rc;
     w.stride = ((k->scratch ? k->scratch(w.a.node) : 0) + 127) / 64 * 64;
-    w.scratch = aligned_alloc(64, w.stride * (size_t)pool_size(pool));
+    w.scratch = aligned_alloc(64, w.stride * (size_t)pool_size(pool) + ((k->shared ? k->shared(w.a.node) : 0) + 63) / 64 * 64);
     if (!w.scratch)
         rc = err_set(e, HONE_ERESOURCE, "no memory for scratch");
     for (int i = 0; i < s->n_regions; i++)

@@ -75,8 +75,8 @@ struct bench {
     struct specimen *s;
     struct arrangement a;
     const struct kernel *kernel;
-    char *scratch; /* of each thread: `declared` bytes and a guard, `stride` in all */
-    size_t declared, stride;
+    char *scratch; /* of each thread: `declared` bytes and a guard, `stride` in all; behind them what all share, and a guard */
+    size_t declared, stride, shared;
     unsigned char *first[DATA_SETS][MAX_REGIONS]; /* results and states after the first run of a data set */
     const struct trial_pools *pools;
     struct pool *pool;
@@ -86,7 +86,8 @@ struct bench {
 static void run_worker(void *arg, int ith, int nth)
 {
     struct bench *b = arg;
-    struct exec x = {.worker = {ith, nth, b->pool, b->scratch + (size_t)ith * b->stride, b->declared}};
+    struct exec x = {.worker = {ith, nth, b->pool, b->scratch + (size_t)ith * b->stride, b->declared},
+                     .shared = b->scratch + b->stride * MOST_THREADS};
     int code = b->kernel->run(&x, b->a.node);
     if (code)
         atomic_store(&b->code, code);
@@ -98,7 +99,7 @@ static void load(struct bench *b, int data, int call)
         region_load(&b->s->regions[i], data, call == 1 ? REGION_NOTHING : REGION_STALE);
     for (int i = 0; i < b->a.n_regions; i++)
         region_load(&b->a.regions[i], data, REGION_NOTHING);
-    memset(b->scratch, REGION_NOTHING, b->stride * MOST_THREADS);
+    memset(b->scratch, REGION_NOTHING, b->stride * MOST_THREADS + b->shared + SCRATCH_GUARD);
 }
 
 static bool fail(struct bench *b, enum fault fault)
@@ -156,6 +157,12 @@ static bool nothing_else(struct bench *b, int data, int threads)
                          i, b->declared);
                 return fail(b, FAULT_SCRATCH);
             }
+    const char *shared = b->scratch + b->stride * MOST_THREADS;
+    for (size_t i = b->shared; i < b->shared + SCRATCH_GUARD; i++)
+        if ((unsigned char)shared[i] != REGION_NOTHING) {
+            snprintf(b->result->message, sizeof b->result->message, "byte %zu of %zu bytes of shared scratch is written", i, b->shared);
+            return fail(b, FAULT_SCRATCH);
+        }
     return true;
 }
 
@@ -284,10 +291,13 @@ static bool arranged(struct bench *b, const struct layout *layout)
     if (!rc) {
         rc = specimen_expect(b->s, b->pools->pools[1], &b->a, &e);
         b->declared = b->kernel->scratch ? b->kernel->scratch(b->a.node) : 0;
+        b->shared = b->kernel->shared ? b->kernel->shared(b->a.node) : 0;
         b->stride = (b->declared + SCRATCH_GUARD + 63) / 64 * 64;
-        b->scratch = rc || b->declared > SIZE_MAX / 16 ? NULL : aligned_alloc(64, b->stride * MOST_THREADS);
+        b->scratch = rc || b->declared > SIZE_MAX / 16 || b->shared > SIZE_MAX / 16
+                         ? NULL
+                         : aligned_alloc(64, b->stride * MOST_THREADS + (b->shared + SCRATCH_GUARD + 63) / 64 * 64);
         if (!rc && !b->scratch)
-            rc = err_set(&e, HONE_ERESOURCE, "no memory for %zu bytes of scratch a thread", b->declared);
+            rc = err_set(&e, HONE_ERESOURCE, "no memory for %zu bytes of scratch a thread and %zu shared", b->declared, b->shared);
         if (rc)
             arrangement_free(&b->a);
     }

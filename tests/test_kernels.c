@@ -26,7 +26,7 @@ struct run {
     const struct kernel *kernel;
     const struct node *node;
     struct pool *pool;
-    void *scratch[7];
+    void *scratch[7], *shared;
     size_t size;
     int rc[7];
 };
@@ -34,7 +34,7 @@ struct run {
 static void run_worker(void *arg, int ith, int nth)
 {
     struct run *r = arg;
-    struct exec x = {.worker = {ith, nth, r->pool, r->scratch[ith], r->size}};
+    struct exec x = {.worker = {ith, nth, r->pool, r->scratch[ith], r->size}, .shared = r->shared};
     r->rc[ith] = r->kernel->run(&x, r->node);
 }
 
@@ -42,7 +42,11 @@ static void run_worker(void *arg, int ith, int nth)
 static void run_kernel(const struct kernel *kernel, const struct node *node, int pool)
 {
     struct run r = {.kernel = kernel, .node = node, .pool = pools[pool]};
+    size_t shared = kernel->shared ? kernel->shared(node) : 0;
     r.size = kernel->scratch ? kernel->scratch(node) : 0;
+    r.shared = aligned_alloc(64, (shared + 127) / 64 * 64);
+    assert_non_null(r.shared);
+    memset(r.shared, 0xff, shared);
     for (int i = 0; i < thread_counts[pool]; i++) {
         r.scratch[i] = aligned_alloc(64, (r.size + 127) / 64 * 64);
         assert_non_null(r.scratch[i]);
@@ -53,6 +57,7 @@ static void run_kernel(const struct kernel *kernel, const struct node *node, int
         assert_int_equal(r.rc[i], 0);
         free(r.scratch[i]);
     }
+    free(r.shared);
 }
 
 /* ---- what the planner does between choosing and running */
