@@ -17,7 +17,7 @@ static void pack(const float *restrict src, void *restrict dst, int64_t n)
         float absmax = fit_absmax(src, 32), d = 0, x[32];
         bool finite = fit_finite(absmax);
         for (int j = 0; j < 32; j++)
-            x[j] = finite && absmax >= KQUANT_TINY ? src[j] / absmax : 0; /* no square over- or underflows */
+            x[j] = finite && absmax > 0 ? src[j] / absmax : 0; /* no square over- or underflows */
         d = kquant_group_scale(x, 32, iq4_codes, iq4_starts, IQ4_N_STARTS);
         b->d = finite ? fit_half(d * absmax) : FIT_NAN;
         float inverse = finite && absmax > 0 ? fit_inverse(f32_from_f16(b->d) / absmax) : 0;

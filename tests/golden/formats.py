@@ -59,6 +59,10 @@ def pack_records(out, rng):
     tie = np.zeros(32)
     tie[[3, 20]] = 4, -4
     rows += [tie, -tie, rng.integers(-8, 8, 32) * 0.5, rng.integers(-127, 128, 32) + 0.5, rng.laplace(0, 0.1, 32)]
+    # A scale of exactly 1 or 0.5: the codes' ties and what is just beside one.
+    ties = np.array([127, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 126.5, -126.5, np.float32(0.49999997), -np.float32(0.49999997)])
+    rows += [np.resize(ties, 32), np.resize(ties[:10], 32) / 2, np.resize([-8, 0.5, 1.5, 2.5, 3.5, -0.5, -1.5, 6.5], 32)]
+    rows += [np.resize([0, 15, 0.5, 1.5, 2.5, 14.5], 32), np.resize([-16, 0.5, 15.5, -2.5, 15, -15.5], 32)]
     x = np.array(rows, dtype=np.float32)
     for t in PACKED:
         record(out, b"pack", t, quantize(x, t), x)
