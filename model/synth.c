@@ -3,7 +3,7 @@
  * Adding a shape of a known family is one row; a family is its own keys and the tensors of a layer.
  *
  * Weights are normal with variance 1 / n_in, which keeps activations and logits near unit size through any number of layers,
- * and norm weights are near 1. Fresh normal numbers, packed, take 65 ns a value: two minutes a gigabyte of Q4_K; so a pool of
+ * and norm weights are near 1. Fresh normal numbers, packed, take 58 ns a value: 100 s a gigabyte of Q4_K; so a pool of
  * packed runs of 256 values is made once for each (format, n_in), and tensors are filled with runs drawn from it. What speed
  * depends on (formats, shapes, scales that vary) is as in real files. A tensor's bytes depend on the seed and its place alone.
  */
