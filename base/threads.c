@@ -8,12 +8,18 @@
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+/* Spins between two offers of the processor to whoever else is ready: about 20 us. A barrier on a busy machine otherwise waits out
+ * the spinner's time slice before the thread that it waits for may run (measured beside seven compilers: SmolLM2 at 1 token/s instead
+ * of 15). On an idle machine the call returns at once. */
+enum { YIELD_EVERY = 512 };
 
 #define CACHE_LINE _Alignas(64)
 
@@ -57,6 +63,8 @@ static void event_wait(struct event *ev, unsigned old, long spins)
         if (atomic_load_explicit(&ev->value, memory_order_acquire) != old)
             return;
         cpu_relax();
+        if (i % YIELD_EVERY == YIELD_EVERY - 1)
+            sched_yield();
     }
     atomic_fetch_add(&ev->sleepers, 1);
     while (atomic_load(&ev->value) == old)

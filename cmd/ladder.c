@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int n_texts = 4, text_tokens = 48;
+static int n_texts = 6, text_tokens = 48;
 static float seconds = 1.0f, kl_bound = 0.01f;
 static const char *resume, *jsonl_path;
 static bool no_cache;
