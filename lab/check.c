@@ -280,7 +280,7 @@ static int make_specimen(struct bench *b, const struct check_case *k)
     case FROM_FUSION:
         return specimen_from_fusion(&b->specimen, (enum fusion_id)k->fusion, k->index, seed, &b->error);
     case FROM_SHAPES:
-        return specimen_from_case(&b->specimen, k->op, &shapes_of(k->op, &n)[k->index], seed, &b->error);
+        return specimen_from_shape(&b->specimen, k->op, &shapes_of(k->op, &n)[k->index], seed, &b->error);
     default:
         return specimen_from_case(&b->specimen, k->op, &op_get(k->op)->cases[k->index], seed, &b->error);
     }
@@ -307,12 +307,30 @@ static void set_mask(const struct check_mask *m)
     cpu_mask(words, &ignored);
 }
 
+/* Of a case in the size of a model: a weight in another format than k's layout needs not be made to see that k does not fit. */
+static bool format_fits(const struct kernel *k, const struct check_case *tried, struct reason *why)
+{
+    int n;
+    if (tried->kind != FROM_SHAPES || !k->wants.layout)
+        return true;
+    const struct op_case *spec = &shapes_of(tried->op, &n)[tried->index];
+    const struct layout *l;
+    struct tensor w = {.kind = TENSOR_WEIGHT};
+    tensor_shape(&w, spec->src[0].format, 2, spec->src[0].ne);
+    return kernel_layout(k, &w, &l, why);
+}
+
 static void run_job(void *user, int i)
 {
     struct bench *b = user;
     struct check_job *j = &b->c->jobs[i];
     const struct check_kernel *k = &b->c->kernels[j->kernel];
     struct reason why;
+    if (!format_fits(k->kernel, &b->c->cases[j->tried], &why)) {
+        snprintf(j->result.message, sizeof j->result.message, "%s", why.text);
+        j->result.status = TRIAL_UNFIT;
+        return;
+    }
     take_case(b, j->tried);
     if (b->rc) {
         snprintf(j->result.message, sizeof j->result.message, "the case could not be made: %.200s", b->error.message);

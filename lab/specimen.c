@@ -279,6 +279,50 @@ int specimen_from_case(struct specimen *s, enum op op, const struct op_case *spe
     return rc;
 }
 
+/* ---- in the size of a model */
+
+enum { DISTINCT_ROWS = 61 }; /* a prime: no kernel's tile of rows is a multiple of it, so each row of a tile differs */
+
+/* A region in place of r, for the same tensor with its new shape. */
+static int replace_region(struct specimen *s, struct region *r)
+{
+    struct region old = *r;
+    int rc = region_place(r, &s->arena, old.tensor, old.role, 2 * REGION_GUARD + tensor_nbytes(old.tensor), REGION_GUARD,
+                          tensor_nbytes(old.tensor));
+    for (int d = 0; d < DATA_SETS && !rc; d++) {
+        memset(r->before[d], REGION_NOTHING, r->size);
+        for (size_t i = 0; i < r->span && old.role == REGION_SOURCE; i += old.span) {
+            size_t n = r->span - i < old.span ? r->span - i : old.span;
+            memcpy(r->before[d] + r->first + i, old.before[d] + old.first, n);
+        }
+    }
+    regions_free(&old, 1);
+    return rc ? rc : find_role(s, r);
+}
+
+int specimen_from_shape(struct specimen *s, enum op op, const struct op_case *spec, uint64_t seed, struct hone_error *e)
+{
+    struct op_case narrow = *spec;
+    bool weight = op == OP_MUL_MAT || op == OP_GET_ROWS;
+    if (weight && narrow.src[0].ne[1] > DISTINCT_ROWS)
+        narrow.src[0].ne[1] = DISTINCT_ROWS;
+    if (op == OP_GET_ROWS)
+        narrow.src[1].limit = DISTINCT_ROWS;
+    int rc = specimen_from_case(s, op, &narrow, seed, e);
+    if (rc || !weight)
+        return rc;
+    struct tensor *w = s->node->src[0];
+    tensor_shape(w, w->format, MAX_DIMS, (const int64_t[MAX_DIMS]){w->ne[0], spec->src[0].ne[1], 1, 1});
+    rc = op_get(op)->shape(s->node, e);
+    for (int i = 0; i < s->n_regions && !rc; i++)
+        if ((s->regions[i].tensor == w || s->regions[i].tensor == s->node->out) && replace_region(s, &s->regions[i]))
+            rc = err_set(e, HONE_ERESOURCE, "no memory for case %s", s->name);
+    w->rows = w->data;
+    if (rc)
+        specimen_free(s);
+    return rc;
+}
+
 /* ---- from a case of a fusion */
 
 static bool has_region(const struct specimen *s, const struct tensor *root)

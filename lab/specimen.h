@@ -45,6 +45,8 @@ struct specimen {
 
 /* From a case of an op; case i of a fusion. */
 int specimen_from_case(struct specimen *s, enum op op, const struct op_case *spec, uint64_t seed, struct hone_error *e);
+/* From a case in the size of a model: rows of a weight repeat, since drawing millions of values costs seconds. */
+int specimen_from_shape(struct specimen *s, enum op op, const struct op_case *spec, uint64_t seed, struct hone_error *e);
 int specimen_from_fusion(struct specimen *s, enum fusion_id f, int i, uint64_t seed, struct hone_error *e);
 void specimen_free(struct specimen *s);
 /* Memory for every tensor of n and its parts; nothing in it yet. */
