@@ -189,6 +189,7 @@ static int declare(struct synth *s, bool no_vocab)
     p->family->keys(s);
     gguf_write_u32(s->w, "general.file_type", mix_file_type(s->mix));
     gguf_write_u32(s->w, "general.quantization_version", 2);
+    gguf_write_u32(s->w, "hone.synth.seed", (uint32_t)s->seed); /* tells the lab that top tokens mean nothing here */
     if (no_vocab)
         gguf_write_string(s->w, "tokenizer.ggml.model", "no_vocab");
     else if (synth_vocab_write(s->w, p->vocab, p->pre, p->add_bos, &s->arena, s->e))

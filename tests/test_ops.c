@@ -33,7 +33,7 @@ static double *dense(const struct tensor *t)
                 for (int64_t i0 = 0; i0 < t->ne[0]; i0 += f->block) {
                     const char *p = (const char *)t->data + (size_t)(i0 / f->block) * t->nb[0] + (size_t)i1 * t->nb[1] +
                                     (size_t)i2 * t->nb[2] + (size_t)i3 * t->nb[3];
-                    float block[256];
+                    float block[256] = {0};
                     int32_t index = 0;
                     if (t->format == FORMAT_I32)
                         memcpy(&index, p, sizeof index);
