@@ -1,0 +1,202 @@
+/* test_chat.c: conversations as Jinja renders them from the models' own templates (golden/chat.json, made by golden/chat.py);
+ * rendering in parts; templates that must be refused. */
+#include "model/chat.h"
+
+#include "tests/test.h"
+
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_MESSAGES = 8 };
+
+static size_t messages_of(const json_t *list, struct chat_message *m)
+{
+    size_t n = json_array_size(list);
+    assert_true(n <= MAX_MESSAGES);
+    for (size_t i = 0; i < n; i++) {
+        const json_t *one = json_array_get(list, i);
+        m[i] = (struct chat_message){json_string_value(json_object_get(one, "role")),
+                                     json_string_value(json_object_get(one, "content"))};
+    }
+    return n;
+}
+
+static const struct chat_format *found(const char *name, const char *template_text)
+{
+    const struct chat_format *f = NULL;
+    struct hone_error e = {0};
+    if (chat_format_find(&f, name, template_text, &e))
+        fail_msg("%s", e.message);
+    return f;
+}
+
+static json_t *golden(void)
+{
+    json_error_t why;
+    json_t *all = json_load_file("tests/golden/chat.json", 0, &why);
+    if (!all)
+        fail_msg("tests/golden/chat.json: %s", why.text);
+    return all;
+}
+
+static void test_golden(void **state)
+{
+    (void)state;
+    json_t *all = golden(), *one, *c;
+    size_t i, k, compared = 0;
+    json_array_foreach(all, i, one)
+    {
+        const char *name = json_string_value(json_object_get(one, "name"));
+        const char *template_text = json_string_value(json_object_get(one, "template"));
+        const struct chat_format *f = found(NULL, template_text);
+        json_array_foreach(json_object_get(one, "cases"), k, c)
+        {
+            struct chat_message m[MAX_MESSAGES];
+            size_t n = messages_of(json_object_get(c, "messages"), m);
+            const char *expected = json_string_value(json_object_get(c, "text"));
+            struct text x = {0};
+            struct hone_error e = {0};
+            int rc = chat_render(f, template_text, m, n, 0, json_is_true(json_object_get(c, "turn")), &x, &e);
+            /* Templates refuse more than hone does (Qwen 3.5 a conversation without a user); Gemma's order of roles must hold.
+             */
+            if (!expected) {
+                assert_true(rc == HONE_EINPUT || strcmp(chat_format_name(f), "gemma"));
+            } else {
+                if (rc)
+                    fail_msg("%s, case %zu: %s", name, k, e.message);
+                if (strcmp(x.data, expected))
+                    fail_msg("%s, case %zu: '%s', not '%s'", name, k, x.data, expected);
+                compared++;
+            }
+            text_free(&x);
+        }
+    }
+    assert_true(compared > 180);
+    json_decref(all);
+}
+
+/* What a chat feeds turn by turn, with the model's answers between, is what it would feed at once. */
+static void test_parts(void **state)
+{
+    (void)state;
+    static const struct chat_message m[] = {{"system", "S"}, {"user", "u1"},      {"assistant", "a1"},
+                                            {"user", "u2"},  {"assistant", "a2"}, {"user", "u3"}};
+    json_t *all = golden(), *one;
+    size_t i;
+    struct hone_error e = {0};
+    json_array_foreach(all, i, one)
+    {
+        const char *name = json_string_value(json_object_get(one, "name")),
+                   *t = json_string_value(json_object_get(one, "template"));
+        const struct chat_format *f = found(NULL, t);
+        for (size_t skip_system = strcmp(name, "Gemma-2") ? 0 : 1; skip_system < 2; skip_system++) {
+            const struct chat_message *from = m + skip_system;
+            size_t n = 6 - skip_system;
+            struct text whole = {0}, parts = {0};
+            assert_int_equal(chat_render(f, t, from, n, 0, true, &whole, &e), 0);
+            for (size_t turn = 2 - skip_system, first = 0; turn <= n; first = turn + 1, turn += 2) {
+                assert_int_equal(chat_render(f, t, from, turn, first, true, &parts, &e), 0);
+                if (turn < n)
+                    assert_int_equal(text_append(&parts, from[turn].content, strlen(from[turn].content), &e), 0);
+            }
+            /* Qwen 3.5 opens a block of thinking before each answer and keeps none of it in what has passed. */
+            if (strcmp(name, "Qwen3.5"))
+                assert_string_equal(parts.data, whole.data);
+            text_free(&whole);
+            text_free(&parts);
+        }
+    }
+    json_decref(all);
+}
+
+static void test_names(void **state)
+{
+    (void)state;
+    const struct chat_format *f = NULL;
+    struct chat_message m[] = {{"user", "hi"}};
+    struct text x = {0};
+    struct hone_error e = {0};
+    assert_string_equal(chat_format_names(), "chatml, gemma, llama3");
+    assert_int_equal(chat_render(found("chatml", NULL), NULL, m, 1, 0, true, &x, &e), 0);
+    assert_string_equal(x.data, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
+    x.n = 0;
+    assert_int_equal(chat_render(found("llama3", "{{ nonsense }}"), "{{ nonsense }}", m, 1, 0, true, &x, &e), 0);
+    assert_string_equal(
+        x.data, "<|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
+    x.n = 0;
+    assert_int_equal(chat_render(found("gemma", NULL), NULL, m, 1, 0, true, &x, &e), 0);
+    assert_string_equal(x.data, "<start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n");
+    assert_int_equal(chat_format_find(&f, "alpaca", NULL, &e), HONE_EUSAGE);
+    assert_non_null(strstr(e.message, "chatml, gemma, llama3"));
+    /* A role that no family has: refused, and the text stays as it was. */
+    e = (struct hone_error){0};
+    m[0].role = "tool";
+    assert_int_equal(chat_render(found("chatml", NULL), NULL, m, 1, 0, true, &x, &e), HONE_EINPUT);
+    assert_string_equal(x.data, "<start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n");
+    text_free(&x);
+}
+
+static void test_refused(void **state)
+{
+    (void)state;
+    static const char *const templates[] = {
+        NULL,
+        "",
+        "{{ message['content'] }}",
+        "[INST] {{ message }} [/INST]",
+        "<|im_start|>",
+        "<|im_end|>",
+        "<start_of_turn>",
+        /* Phi 4: another separator. */
+        "'<|im_start|>user<|im_sep|>' + message['content'] + '<|im_end|>'",
+        /* ChatML with a rule for thinking that is not known. */
+        "'<|im_start|>' + message['role'] + '<|im_end|>' + '<think>'",
+        /* Llama 3 with another preface. */
+        "<|start_header_id|><|end_header_id|><|eot_id|>Cutting Knowledge Date: December 2023",
+    };
+    for (size_t i = 0; i < sizeof templates / sizeof *templates; i++) {
+        const struct chat_format *f = NULL;
+        struct hone_error e = {0};
+        if (chat_format_find(&f, NULL, templates[i], &e) != HONE_EINPUT)
+            fail_msg("'%s' is taken", templates[i]);
+        assert_non_null(strstr(e.message, "--chat-template"));
+        assert_non_null(strstr(e.message, "--raw"));
+    }
+}
+
+/* Templates are read by their text alone; cut anywhere, they must not be read past their end. */
+static void test_cut(void **state)
+{
+    (void)state;
+    json_t *all = golden(), *one;
+    size_t i;
+    static const struct chat_message m[] = {{"user", "u"}, {"assistant", "<think>\nx</think>\ny"}};
+    json_array_foreach(all, i, one)
+    {
+        const char *t = json_string_value(json_object_get(one, "template"));
+        for (size_t n = 0; n <= strlen(t); n++) {
+            char *part = strndup(t, n);
+            const struct chat_format *f = NULL;
+            struct hone_error e = {0};
+            assert_non_null(part);
+            if (!chat_format_find(&f, NULL, part, &e)) {
+                struct text x = {0};
+                assert_int_equal(chat_render(f, part, m, 2, 0, true, &x, &e), 0);
+                text_free(&x);
+            }
+            free(part);
+        }
+    }
+    json_decref(all);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_golden),  cmocka_unit_test(test_parts), cmocka_unit_test(test_names),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_cut),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
