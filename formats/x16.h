@@ -14,7 +14,11 @@
 #include "formats/blocks.h"
 #include "formats/formats.h"
 
-enum { X16_ROWS = 16, X16_NIBBLES = 0 };
+enum {
+    X16_ROWS = 16,
+    X16_GRAIN = 2, /* groups that a worker's share is a multiple of: 32 rows are a block of the next product's activation */
+    X16_NIBBLES = 0,
+};
 
 /* A field of the file's block. Fields are listed in the packed order and cover the block. */
 struct x16_field {
