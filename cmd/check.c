@@ -3,14 +3,15 @@
 
 #include "base/clock.h"
 #include "lab/check.h"
+#include "lab/shadow.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *op_name, *kernel_glob, *case_glob, *masks, *seed_text;
-static int limit_s = 20, n_workers;
-static bool perf, show_unfit;
+static const char *op_name, *kernel_glob, *case_glob, *case_file, *seed_text, *capture;
+static int limit_s = 20, n_workers, n_prefill = 24, n_decode = 4;
+static bool perf, show_unfit, shadow;
 
 static const struct option *options(int *n)
 {
@@ -18,15 +19,18 @@ static const struct option *options(int *n)
         {"--op", OPTION_TEXT, &op_name, "OP", "only kernels of this op", 0, 0},
         {"--kernel", OPTION_TEXT, &kernel_glob, "GLOB", "only kernels of this name or variant", 0, 0},
         {"--case", OPTION_TEXT, &case_glob, "GLOB", "only these cases", 0, 0},
-        {"--mask", OPTION_TEXT, &masks, "MASKS", "under each of these feature masks: none,avx2,avx2+avx_vnni,avx512,full", 0,
-         0},
+        {"--case-file", OPTION_TEXT, &case_file, "FILE", "replay a captured case; with --capture: write it there", 0, 0},
         {"--seed", OPTION_TEXT, &seed_text, "N", "of the data (default: another each time; it is printed)", 0, 0},
         {"--time-limit", OPTION_INT, &limit_s, "S", "seconds that one case may take", 1, 86400},
         {"--jobs", OPTION_INT, &n_workers, "N", "child processes at once (0: one a core)", 0, 64},
         {"--unfit", OPTION_FLAG, &show_unfit, NULL, "list what does not fit, with the reasons", 0, 0},
         {"--perf", OPTION_FLAG, &perf, NULL, "time what is right, with cold caches, on the shapes of real models too", 0, 0},
-        {"-t, --threads", OPTION_INT, &model_args.n_threads, "N", "threads that --perf times (0: one a core)", 0, 1024},
+        {"--shadow", OPTION_FLAG, &shadow, NULL, "with -m: each kernel of the running graph beside its reference", 0, 0},
+        {"--capture", OPTION_TEXT, &capture, "NODE", "with -m: the first node of this name (a glob) becomes a case file", 0, 0},
+        {"--n-prefill", OPTION_INT, &n_prefill, "N", "with -m: tokens of the first prompt", 2, 65536},
+        {"--n-decode", OPTION_INT, &n_decode, "N", "with -m: decode steps behind each prompt", 0, 65536},
         OUTPUT_OPTION,
+        SESSION_OPTIONS,
     };
     *n = (int)(sizeof table / sizeof *table);
     return table;
@@ -61,11 +65,13 @@ static void print_kernels(const struct check *c)
            "masks that it cannot run under");
     for (int k = 0; k < c->n_kernels; k++) {
         const struct line *l = &lines[k];
+        if (!l->ok && !l->faults && !l->not_run && (c->options.case_name || c->options.case_file))
+            continue; /* the cases that were asked for are not this kernel's */
         printf("%-46s %6d %6d %6d %8d %8.3g %% ", c->kernels[k].name, l->ok, l->faults, l->unfit, l->not_run, 100 * l->worst);
         for (int m = 0; m < c->n_masks; m++)
             if (c->lacks[k * c->n_masks + m])
                 printf(" %s", c->masks[m].name);
-        if (!c->options.case_name && check_untested(c, k))
+        if (check_untested(c, k))
             printf("  FAULT: no case fits it");
         putchar('\n');
     }
@@ -187,22 +193,107 @@ static int parse_seed(uint64_t *seed)
                                                          : 0;
 }
 
-static int run(int n_args, char **args)
+/* ---- in the running graph */
+
+static void print_shadow_node(const struct shadow_node *n)
+{
+    printf("\nFAULT %s: node %s, %s, in the %s\n    %s\n", fault_word(n->fault), n->node, n->kernel, n->phase, n->message);
+    if (n->fault == FAULT_NMSE || n->fault == FAULT_VALUE)
+        printf("    nmse %.3g, tolerance %.3g\n", n->nmse, n->tolerance);
+}
+
+static void print_shadow(const struct shadow *s)
+{
+    printf("%-46s %8s %8s %10s\n", "kernel", "runs", "faults", "tolerance");
+    for (int i = 0; i < s->n_kernels; i++) {
+        const struct shadow_kernel *k = &s->kernels[i];
+        if (k->is_reference)
+            printf("%-46s %8d %8d %10s\n", k->kernel, k->compared, k->faults, "itself");
+        else
+            printf("%-46s %8d %8d %8.3g %%\n", k->kernel, k->compared, k->faults, 100 * k->worst);
+    }
+    printf("\n%-34s %-40s %-16s %10s %10s\n", "nearest to their tolerance", "kernel", "in the", "nmse", "tolerance");
+    for (int i = 0; i < s->n_worst; i++)
+        printf("%-34s %-40s %-16s %10.3g %10.3g\n", s->worst[i].tensor, s->worst[i].kernel, s->worst[i].phase, s->worst[i].nmse,
+               s->worst[i].tolerance);
+    for (int i = 0; i < s->n_faults && i < SHADOW_FAULTS; i++)
+        print_shadow_node(&s->faults[i]);
+    if (s->n_faults > SHADOW_FAULTS)
+        printf("\nand %d more\n", s->n_faults - SHADOW_FAULTS);
+    if (s->nan.node[0]) {
+        char place[96];
+        snprintf(place, sizeof place, "row (%lld, %lld, %lld), column %lld", (long long)s->nan.row[0], (long long)s->nan.row[1],
+                 (long long)s->nan.row[2], (long long)s->nan.column);
+        printf("\nFAULT nan: node %s, %s, in the %s\n    %s: %s of %s\n", s->nan.node, s->nan.kernel, s->nan.phase,
+               s->nan.message, place, s->nan.tensor);
+    }
+    if (s->captured[0])
+        printf("\ncaptured node %s in %s\n", s->captured, case_file);
+    printf("\n%d runs of nodes compared, %d faults\n", s->n_compared, s->n_faults);
+}
+
+/* A name for the case file from the glob: what cannot be in a name becomes '_'. */
+static const char *capture_path(char *path, size_t size)
+{
+    if (case_file)
+        return case_file;
+    snprintf(path, size, "%.100s.case", capture);
+    for (char *p = path; *p; p++)
+        if (strchr("/*?[]\\ ", *p))
+            *p = '_';
+    return case_file = path;
+}
+
+static int run_shadow(void)
+{
+    struct hone_model *m = NULL;
+    struct hone_session *s = NULL;
+    struct hone_error e = {0};
+    static char path[128];
+    struct shadow *found = calloc(1, sizeof *found);
+    int n_ctx = 2 * (n_prefill + n_decode) + 8;
+    model_args.n_ctx = model_args.n_ctx ? model_args.n_ctx : n_ctx;
+    if (!found)
+        return cmd_refuse(HONE_ERESOURCE, "check: no memory");
+    int rc = cmd_open_model(&m), code = 0;
+    if (!rc)
+        rc = cmd_open_session(&s, m, NULL);
+    if (!rc) {
+        struct shadow_options o = {.n_prefill = n_prefill, .n_decode = n_decode, .capture = capture, .progress = show_progress};
+        o.capture_path = capture ? capture_path(path, sizeof path) : NULL;
+        interrupt_session(s);
+        code = shadow_run(found, s, m, &o, &e);
+        progress_end();
+        if (code && code != HONE_ECHECK)
+            rc = cmd_fail(&e);
+        else if (output_json())
+            rc = output_print(shadow_json(found));
+        else
+            print_shadow(found);
+    }
+    free(found);
+    hone_session_free(s);
+    hone_model_close(m);
+    return rc ? rc : -code;
+}
+
+/* ---- */
+
+static int run_cases(void)
 {
     struct check c;
     struct hone_error e = {0};
     struct check_options o = {.op = op_name,
                               .kernel = kernel_glob,
                               .case_name = case_glob,
-                              .masks = masks,
+                              .masks = model_args.mask,
+                              .case_file = case_file,
                               .limit_ms = limit_s * 1000,
                               .n_workers = n_workers,
                               .perf = perf,
                               .n_threads = model_args.n_threads,
                               .progress = show_progress};
     enum op op;
-    if (n_args)
-        return cmd_refuse(HONE_EUSAGE, "check: '%s' is no option", args[0]);
     if (op_name && op_by_name(op_name, &op))
         return cmd_refuse(HONE_EUSAGE, "check: no op '%s'", op_name);
     int rc = parse_seed(&o.seed);
@@ -219,8 +310,22 @@ static int run(int n_args, char **args)
     return rc ? rc : found == HONE_ECANCELED ? EXIT_INTERRUPTED : -found;
 }
 
+static int run(int n_args, char **args)
+{
+    if (n_args)
+        return cmd_refuse(HONE_EUSAGE, "check: '%s' is no option", args[0]);
+    if ((shadow || capture) && !model_args.model)
+        return cmd_refuse(HONE_EUSAGE, "check: --shadow and --capture watch a running model: give -m FILE");
+    return model_args.model ? run_shadow() : run_cases();
+}
+
 const struct command command_check = {
-    "check", "every runnable kernel against its reference",
-    "",      "hone check --mask none,avx2,avx512,full\nhone check --op mul_mat --kernel 'q4_0_*' --perf",
-    options, run,
+    "check",
+    "every runnable kernel against its reference",
+    "",
+    "hone check --mask none,avx2,avx512,full\n  hone check --op mul_mat --kernel 'q4_0_*' --perf\n"
+    "  hone check -m model.gguf --shadow\n  hone check -m model.gguf --capture 'ffn_up-3' --case-file up.case\n"
+    "  hone check --case-file up.case --perf",
+    options,
+    run,
 };

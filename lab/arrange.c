@@ -167,6 +167,7 @@ static int pack(struct arrangement *a, const struct specimen *s, struct tensor *
     for (int d = 0; d < s->n_data && !rc; d++) {
         load_specimen(s, d);
         memset(r->bytes, REGION_NOTHING, r->size);
+        memset(r->bytes + r->first, 0, r->span); /* as fresh pages are */
         rc = pack_twice(w, l, r, e);
         if (!rc)
             rc = prove_rows(w, l, packed->data, e);

@@ -13,6 +13,7 @@
 #include "base/cpu.h"
 #include "graph/fuse_cases.h"
 #include "graph/plan.h"
+#include "lab/case_file.h"
 #include "lab/isolate.h"
 #include "lab/shapes.h"
 
@@ -23,7 +24,7 @@
 #include <string.h>
 
 enum { LIMIT_MS = 20000, MAX_LAYOUTS = 128 };
-enum { FROM_OP, FROM_SHAPES, FROM_FUSION };
+enum { FROM_OP, FROM_SHAPES, FROM_FUSION, FROM_FILE };
 
 /* ---- what is to be done */
 
@@ -148,6 +149,21 @@ static int list_fusion_cases(struct check *c, enum fusion_id f, struct hone_erro
     return rc;
 }
 
+/* The one case of a file, read here once to know what it is. */
+static int list_file_case(struct check *c, struct hone_error *e)
+{
+    struct specimen s;
+    int rc = specimen_from_file(&s, c->options.case_file, e);
+    if (rc)
+        return rc;
+    add_case(c, &(struct check_case){.op = s.node->op, .kind = FROM_FILE}, s.name);
+    if (!op_has_kernel(c, s.node->op))
+        rc = err_set(e, HONE_EUSAGE, "%.200s is a case of op %s, for which no kernel matches", c->options.case_file,
+                     op_get(s.node->op)->name);
+    specimen_free(&s);
+    return rc;
+}
+
 static int list_cases(struct check *c, struct hone_error *e)
 {
     size_t most = 1;
@@ -161,6 +177,8 @@ static int list_cases(struct check *c, struct hone_error *e)
     c->cases = arena_array(&c->arena, most, sizeof *c->cases);
     if (!c->cases)
         return err_set(e, HONE_ERESOURCE, "no memory for a list of cases");
+    if (c->options.case_file)
+        return list_file_case(c, e);
     for (int op = 0; op < N_OPS; op++)
         if (op_has_kernel(c, (enum op)op))
             list_op_cases(c, (enum op)op);
@@ -279,6 +297,8 @@ static int make_specimen(struct bench *b, const struct check_case *k)
     switch (k->kind) {
     case FROM_FUSION:
         return specimen_from_fusion(&b->specimen, (enum fusion_id)k->fusion, k->index, seed, &b->error);
+    case FROM_FILE:
+        return specimen_from_file(&b->specimen, b->c->options.case_file, &b->error);
     case FROM_SHAPES:
         return specimen_from_shape(&b->specimen, k->op, &shapes_of(k->op, &n)[k->index], seed, &b->error);
     default:
@@ -389,6 +409,8 @@ static int job_progress(void *user, int done)
 bool check_untested(const struct check *c, int kernel)
 {
     bool could = false;
+    if (c->options.case_name || c->options.case_file)
+        return false;
     for (int m = 0; m < c->n_masks; m++)
         could |= !c->lacks[kernel * c->n_masks + m];
     for (int i = 0; i < c->n_jobs; i++)
@@ -406,7 +428,7 @@ static void count(struct check *c)
         c->n_unfit += s == TRIAL_UNFIT;
         c->n_not_run += s == TRIAL_NOT_RUN;
     }
-    for (int k = 0; k < c->n_kernels && !c->options.case_name && !c->options.case_file; k++)
+    for (int k = 0; k < c->n_kernels; k++)
         c->n_untested += check_untested(c, k);
 }
 

@@ -75,7 +75,7 @@ struct check {
 int check_run(struct check *c, const struct check_options *o, struct hone_error *e);
 void check_free(struct check *c);
 
-/* Whether kernel k could run under a mask and no case fitted it. */
+/* Whether a kernel could run under a mask and no case fitted it; false when only some cases were asked for. */
 bool check_untested(const struct check *c, int kernel);
 /* A command line that repeats one job. Returns text. */
 char *check_replay(const struct check *c, const struct check_job *j, char *text, size_t size);

@@ -1,0 +1,422 @@
+/* shadow.c: see shadow.h.
+ *
+ * Around each node: before it runs, its sources (values and inputs; weights cannot be written, they are mapped or shared) and
+ * the states that it writes in place are copied. After it ran, what it left is copied, the states are put back, its reference
+ * runs in place, the two are compared, and what the kernel left is put back. So a state that a kernel changes in the wrong
+ * cells is seen, and a fault does not spread: each node is judged on what it was given.
+ *
+ * The reference has a pool of its own: the session's threads wait in its barrier meanwhile, and sleep after a while. */
+#include "lab/shadow.h"
+
+#include "base/cpu.h"
+#include "lab/case_file.h"
+#include "lab/texts.h"
+
+#include <fnmatch.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { COPIES = 64 };
+
+/* The bytes of one root tensor at some time. */
+struct copy {
+    const struct tensor *root;
+    unsigned char *bytes;
+    size_t size, cap;
+};
+
+struct copies {
+    struct copy list[COPIES];
+    int n;
+};
+
+struct watcher {
+    struct shadow *s;
+    const struct shadow_options *o;
+    struct pool *pool;
+    const char *phase;
+    struct copies before, left; /* sources and states before a node; results behind it */
+    int steps_done, steps_total;
+    struct hone_error *e, error; /* e points to error: what the observer itself ran into */
+};
+
+/* ---- copies */
+
+static const struct copy *copy_find(const struct copies *c, const struct tensor *root)
+{
+    for (int i = 0; i < c->n; i++)
+        if (c->list[i].root == root)
+            return &c->list[i];
+    return NULL;
+}
+
+static int copy_take(struct copies *c, struct tensor *t, struct hone_error *e)
+{
+    const struct tensor *root = tensor_root(t);
+    if (copy_find(c, root))
+        return 0;
+    if (c->n == COPIES)
+        return err_set(e, HONE_EFAULT, "a node with more than %d tensors", COPIES);
+    struct copy *k = &c->list[c->n];
+    size_t size = tensor_nbytes(root);
+    if (size > k->cap || !k->bytes) {
+        unsigned char *bytes = realloc(k->bytes, size + 1);
+        if (!bytes)
+            return err_set(e, HONE_ERESOURCE, "no memory for a copy of %s: %.1f MiB", root->name, (double)size / 0x1p20);
+        k->bytes = bytes;
+        k->cap = size;
+    }
+    memcpy(k->bytes, root->data, size);
+    k->root = root;
+    k->size = size;
+    c->n++;
+    return 0;
+}
+
+static void copies_put_back(const struct copies *c)
+{
+    for (int i = 0; i < c->n; i++)
+        memcpy(c->list[i].root->data, c->list[i].bytes, c->list[i].size);
+}
+
+static void copies_free(struct copies *c)
+{
+    for (int i = 0; i < COPIES; i++)
+        free(c->list[i].bytes);
+}
+
+/* t as it was when the copy was taken. */
+static struct tensor as_copied(const struct copies *c, struct tensor *t)
+{
+    const struct copy *k = copy_find(c, tensor_root(t));
+    struct tensor moved = *t;
+    moved.data = k->bytes + ((unsigned char *)t->data - (unsigned char *)k->root->data);
+    return moved;
+}
+
+/* ---- what a node touches */
+
+static int take_sources(struct copies *c, const struct node *n, struct hone_error *e)
+{
+    int rc = 0;
+    for (int i = 0; i < n->n_src && !rc; i++)
+        if (n->src[i] && tensor_root(n->src[i])->kind != TENSOR_WEIGHT && tensor_root(n->src[i])->data)
+            rc = copy_take(c, n->src[i], e);
+    return rc;
+}
+
+typedef int result_fn(struct watcher *w, const struct step *s, struct tensor *t);
+
+/* Tells `fn` of every tensor that the node leaves, each once, the inner ones first. */
+static int each_result(struct watcher *w, const struct step *s, result_fn *fn)
+{
+    const struct node *n = s->node;
+    int rc = 0;
+    for (int i = 0; i < n->n_parts && !rc; i++) {
+        struct tensor *t = n->parts[i]->out;
+        bool state = tensor_root(t)->kind != TENSOR_VALUE;
+        if (t != n->out && (state || node_leaves(n, t)))
+            rc = fn(w, s, t);
+    }
+    return rc ? rc : fn(w, s, n->out);
+}
+
+static int result_take(struct watcher *w, const struct step *s, struct tensor *t)
+{
+    (void)s;
+    return copy_take(&w->left, t, w->e);
+}
+
+/* ---- telling */
+
+static struct shadow_kernel *kernel_row(struct shadow *s, const struct step *step)
+{
+    char name[96];
+    kernel_name(step->backend, step->kernel, name, sizeof name);
+    for (int i = 0; i < s->n_kernels; i++)
+        if (!strcmp(s->kernels[i].kernel, name))
+            return &s->kernels[i];
+    struct shadow_kernel *k = &s->kernels[s->n_kernels < SHADOW_KERNELS - 1 ? s->n_kernels++ : SHADOW_KERNELS - 1];
+    snprintf(k->kernel, sizeof k->kernel, "%s", name);
+    k->op = step->node->op;
+    k->is_reference = !strcmp(step->kernel->variant, "ref");
+    return k;
+}
+
+static struct shadow_node describe(const struct watcher *w, const struct step *s, const struct tensor *t,
+                                   const struct difference *d, enum fault fault)
+{
+    struct shadow_node n = {.op = s->node->op,
+                            .phase = w->phase,
+                            .fault = fault,
+                            .column = d->column,
+                            .got = d->got,
+                            .want = d->want,
+                            .nmse = d->nmse,
+                            .tolerance = op_get(s->node->op)->tolerance};
+    char place[96];
+    memcpy(n.row, d->row, sizeof n.row);
+    snprintf(n.node, sizeof n.node, "%s", s->node->out->name);
+    snprintf(n.tensor, sizeof n.tensor, "%s", t->name);
+    kernel_name(s->backend, s->kernel, n.kernel, sizeof n.kernel);
+    place_text(t, d->row, d->column, place, sizeof place);
+    snprintf(n.message, sizeof n.message, "%s of %s is %.9g, the reference gives %.9g", place, t->name, d->got, d->want);
+    return n;
+}
+
+static void add_fault(struct watcher *w, const struct shadow_node *n)
+{
+    if (w->s->n_faults < SHADOW_FAULTS)
+        w->s->faults[w->s->n_faults] = *n;
+    w->s->n_faults++;
+}
+
+static double share_of(const struct shadow_node *n)
+{
+    return n->tolerance > 0 ? n->nmse / n->tolerance : 0;
+}
+
+/* Keeps the worst few, each node of the graph once. */
+static void add_worst(struct shadow *s, const struct shadow_node *n)
+{
+    int at = 0;
+    while (at < s->n_worst && strcmp(s->worst[at].tensor, n->tensor) != 0)
+        at++;
+    if (at == s->n_worst && s->n_worst < SHADOW_WORST)
+        s->worst[s->n_worst++] = *n;
+    else if (at < s->n_worst && share_of(n) > share_of(&s->worst[at]))
+        s->worst[at] = *n;
+    else if (at == s->n_worst && share_of(n) > share_of(&s->worst[at - 1]))
+        s->worst[at - 1] = *n;
+    for (int i = s->n_worst - 1; i > 0 && share_of(&s->worst[i]) > share_of(&s->worst[i - 1]); i--) {
+        struct shadow_node swap = s->worst[i];
+        s->worst[i] = s->worst[i - 1];
+        s->worst[i - 1] = swap;
+    }
+}
+
+/* ---- judging */
+
+/* Looks for the first NaN of the run in what t holds now. */
+static int result_look(struct watcher *w, const struct step *s, struct tensor *t)
+{
+    if (w->s->nan.node[0] || !format_get(t->format)->unpack)
+        return 0;
+    float *room = malloc((size_t)(t->ne[0] + 1) * sizeof *room);
+    if (!room)
+        return err_set(w->e, HONE_ERESOURCE, "no memory for a row of %s", t->name);
+    for (int64_t r = 0; r < tensor_rows(t) && !w->s->nan.node[0]; r++) {
+        struct difference d = {.nmse = NAN, .got = NAN, .want = NAN};
+        tensor_row_index(t, r, d.row);
+        const float *row = tensor_read_row(t, d.row[0], d.row[1], d.row[2], room);
+        while (d.column < t->ne[0] && !isnan(row[d.column]))
+            d.column++;
+        if (d.column < t->ne[0]) {
+            w->s->nan = describe(w, s, t, &d, FAULT_NAN);
+            snprintf(w->s->nan.message, sizeof w->s->nan.message, "the first NaN");
+        }
+    }
+    free(room);
+    return 0;
+}
+
+static int result_judge(struct watcher *w, const struct step *s, struct tensor *t)
+{
+    static const enum fault faults[] = {FAULT_NONE, FAULT_NAN, FAULT_VALUE, FAULT_NMSE, FAULT_BITS};
+    struct tensor got = as_copied(&w->left, t);
+    struct shadow_kernel *k = kernel_row(w->s, s);
+    struct difference d;
+    difference_find(&d, &got, t, op_get(s->node->op)->tolerance);
+    struct shadow_node n = describe(w, s, t, &d, faults[d.kind]);
+    k->worst = fmax(k->worst, share_of(&n));
+    k->faults += d.kind != DIFFERENCE_NONE;
+    if (d.kind != DIFFERENCE_NONE)
+        add_fault(w, &n);
+    if (d.kind == DIFFERENCE_NAN && w->s->nan.node[0] && !strcmp(w->s->nan.tensor, t->name) && isfinite(d.want))
+        snprintf(w->s->nan.message, sizeof w->s->nan.message, "the first NaN; the reference has none here");
+    if (n.tolerance > 0)
+        add_worst(w->s, &n);
+    return 0;
+}
+
+/* A source that is no state of the node's must be as it was. */
+static void sources_whole(struct watcher *w, const struct step *s)
+{
+    for (int i = 0; i < w->before.n; i++) {
+        const struct copy *k = &w->before.list[i];
+        const unsigned char *now = k->root->data;
+        if (copy_find(&w->left, k->root) || !memcmp(now, k->bytes, k->size))
+            continue;
+        size_t at = 0;
+        while (now[at] == k->bytes[at])
+            at++;
+        struct difference d = {.column = (int64_t)at, .nmse = 0};
+        struct shadow_node n = describe(w, s, k->root, &d, FAULT_DAMAGE);
+        snprintf(n.message, sizeof n.message, "writes into its source %s: byte %zu of %zu", k->root->name, at, k->size);
+        kernel_row(w->s, s)->faults++;
+        add_fault(w, &n);
+        memcpy(k->root->data, k->bytes, k->size);
+    }
+}
+
+/* ---- the observer */
+
+static int watch_before(void *user, const struct plan *p, int i)
+{
+    struct watcher *w = user;
+    const struct step *s = &p->steps[i];
+    w->before.n = w->left.n = 0;
+    if (w->o->capture && !w->s->captured[0] && !fnmatch(w->o->capture, s->node->out->name, 0)) {
+        int rc = case_file_write(w->o->capture_path, s->node, s->node->out->name, w->e);
+        if (rc)
+            return rc;
+        snprintf(w->s->captured, sizeof w->s->captured, "%s", s->node->out->name);
+    }
+    int rc = take_sources(&w->before, s->node, w->e);
+    for (int j = 0; j < s->node->n_parts && !rc; j++)
+        if (tensor_root(s->node->parts[j]->out)->kind == TENSOR_STATE)
+            rc = copy_take(&w->before, s->node->parts[j]->out, w->e);
+    return rc;
+}
+
+static int watch_after(void *user, const struct plan *p, int i, int64_t ns)
+{
+    struct watcher *w = user;
+    const struct step *s = &p->steps[i];
+    (void)ns;
+    struct shadow_kernel *k = kernel_row(w->s, s);
+    k->compared++;
+    int rc = each_result(w, s, result_look);
+    if (!rc)
+        rc = each_result(w, s, result_take);
+    if (rc)
+        return rc;
+    sources_whole(w, s);
+    if (!k->is_reference) {
+        w->s->n_compared++;
+        copies_put_back(&w->before);
+        rc = reference_run(s->node, w->pool, w->e);
+        if (!rc)
+            rc = each_result(w, s, result_judge);
+        copies_put_back(&w->left);
+    }
+    w->steps_done++;
+    if (!rc && w->o->progress && w->o->progress(w->o->user, (float)w->steps_done / (float)w->steps_total))
+        rc = HONE_ECANCELED;
+    return rc;
+}
+
+/* ---- the four phases */
+
+static int feed(struct watcher *w, struct hone_session *s, const char *phase, const int32_t *ids, size_t n,
+                struct hone_error *e)
+{
+    struct hone_token *tokens = calloc(n, sizeof *tokens);
+    if (!tokens)
+        return err_set(e, HONE_ERESOURCE, "no memory for %zu tokens", n);
+    for (size_t i = 0; i < n; i++)
+        tokens[i] = (struct hone_token){ids[i], 0, i + 1 == n};
+    w->phase = phase;
+    int rc = hone_session_eval(s, tokens, n, e);
+    free(tokens);
+    return rc;
+}
+
+static int prompt_and_decode(struct watcher *w, struct hone_session *s, const char *phase, const char *decode,
+                             const struct sequence *text, size_t n, struct hone_error *e)
+{
+    int rc = feed(w, s, phase, text->ids, n < text->n ? n : text->n, e);
+    for (int i = 0; i < w->o->n_decode && !rc; i++) {
+        int32_t id = hone_greedy(s);
+        rc = feed(w, s, decode, &id, 1, e);
+    }
+    return rc;
+}
+
+int shadow_run(struct shadow *s, struct hone_session *session, const struct hone_model *m, const struct shadow_options *o,
+               struct hone_error *e)
+{
+    memset(s, 0, sizeof *s);
+    struct hone_error own = {0};
+    struct sequence *texts = NULL;
+    const struct plan *plan;
+    size_t n = (size_t)(o->n_prefill < 2 ? 2 : o->n_prefill), half = n / 2 < 2 ? 2 : n / 2;
+    struct watcher *w = calloc(1, sizeof *w);
+    int rc = w ? texts_encode(&texts, 3, n, m, &own) : err_set(&own, HONE_ERESOURCE, "no memory for a shadow");
+    if (!rc)
+        rc = session_plan(session, 1, 1, &plan, &own);
+    if (rc)
+        goto done;
+    *w = (struct watcher){.s = s, .o = o, .e = &w->error, .steps_total = plan->n_steps * 3 * (o->n_decode + 1)};
+    w->pool = pool_create(cpu_cores(), 0, &own);
+    rc = w->pool ? 0 : own.code;
+    struct observer watch = {w, watch_before, watch_after};
+    session_observe(session, &watch);
+    if (!rc)
+        rc = prompt_and_decode(w, session, "prefill", "decode", &texts[0], n, &own);
+    if (!rc)
+        rc = prompt_and_decode(w, session, "second prefill", "second decode", &texts[1], half, &own);
+    if (!rc)
+        rc = hone_session_rewind(session, 0, 0, &own);
+    if (!rc)
+        rc = prompt_and_decode(w, session, "second request", "its decode", &texts[2], n, &own);
+    session_observe(session, NULL);
+    struct hone_error ignored;
+    hone_session_rewind(session, 0, 0, &ignored);
+    if (rc && w->error.code)
+        own = w->error;
+    if (!rc && o->capture && !s->captured[0])
+        rc = err_set(&own, HONE_EUSAGE, "no node of the graph matches '%s'", o->capture);
+    if (!rc && (s->n_faults || s->nan.node[0]))
+        rc = err_set(&own, HONE_ECHECK, "%d fault(s) in %d runs of nodes", s->n_faults, s->n_compared);
+done:
+    if (w) {
+        pool_free(w->pool);
+        copies_free(&w->before);
+        copies_free(&w->left);
+    }
+    free(w);
+    texts_free(texts, 3);
+    if (e)
+        *e = own;
+    return rc;
+}
+
+/* ---- JSON */
+
+static json_t *number(double x)
+{
+    char text[32];
+    if (isfinite(x))
+        return json_real(x);
+    snprintf(text, sizeof text, "%g", x);
+    return json_string(text);
+}
+
+static json_t *node_json(const struct shadow_node *n)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:[I,I,I], s:I, s:o, s:o, s:o, s:f, s:s}", "op", op_get(n->op)->name,
+                     "kernel", n->kernel, "node", n->node, "tensor", n->tensor, "phase", n->phase, "fault",
+                     fault_word(n->fault), "row", (json_int_t)n->row[0], (json_int_t)n->row[1], (json_int_t)n->row[2], "column",
+                     (json_int_t)n->column, "got", number(n->got), "want", number(n->want), "nmse", number(n->nmse),
+                     "tolerance", n->tolerance, "message", n->message);
+}
+
+json_t *shadow_json(const struct shadow *s)
+{
+    json_t *kernels = json_array(), *faults = json_array(), *worst = json_array();
+    for (int i = 0; i < s->n_kernels; i++)
+        json_array_append_new(kernels, json_pack("{s:s, s:s, s:i, s:i, s:b, s:o}", "kernel", s->kernels[i].kernel, "op",
+                                                 op_get(s->kernels[i].op)->name, "runs", s->kernels[i].compared, "faults",
+                                                 s->kernels[i].faults, "reference", s->kernels[i].is_reference, "worst_share",
+                                                 number(s->kernels[i].worst)));
+    for (int i = 0; i < s->n_faults && i < SHADOW_FAULTS; i++)
+        json_array_append_new(faults, node_json(&s->faults[i]));
+    for (int i = 0; i < s->n_worst; i++)
+        json_array_append_new(worst, node_json(&s->worst[i]));
+    return json_pack("{s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:s}", "schema_version", 1, "compared", s->n_compared, "n_faults",
+                     s->n_faults, "kernels", kernels, "faults", faults, "worst", worst, "first_nan",
+                     s->nan.node[0] ? node_json(&s->nan) : json_null(), "captured", s->captured);
+}
