@@ -9,6 +9,14 @@ export B
 # Where the independent test data lies; tests that need it say so when it is missing.
 HONE_DATA=${HONE_DATA:-$PWD/../shared/data}
 export HONE_DATA
+# The real models, fetched once; tests that need one say so when it is missing.
+models() {
+    for name in smollm2 gemma3; do
+        path=$(sh examples/fetch.sh $name) && HONE_MODELS=$(dirname "$path") || echo "== $name: SKIPPED by the tests that need it"
+    done
+    export HONE_MODELS
+}
+HONE_MODELS=${HONE_MODELS:-}
 passed=0 failed=0 skipped=0 failures=
 
 run() { # name command...
@@ -34,6 +42,7 @@ tsan)
     for t in "$B"/tests/test_threads "$B"/tests/test_engine; do run "$(basename "$t")" "$t"; done
     ;;
 all)
+    models
     run deps sh tests/deps.sh
     for t in "$B"/tests/test_*; do case $t in *.o | *.d) ;; *) run "$(basename "$t")" "$t" ;; esac; done
     for t in tests/*_test.sh; do run "$(basename "$t" .sh)" sh "$t"; done
@@ -42,6 +51,10 @@ all)
     run fuzz make --no-print-directory fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-20}"
     ;;
 soak)
+    models
+    HONE_SOAK=1
+    export HONE_SOAK
+    run test_real "$B/tests/test_real"
     for t in tests/*_soak.sh; do run "$(basename "$t" .sh)" sh "$t"; done
     run fuzz make --no-print-directory fuzz FUZZ_SECONDS=300
     ;;
