@@ -69,11 +69,12 @@ struct model_args {
     const char *model;
     int n_ctx, n_batch, n_threads, poll;
     const char *type_k, *type_v, *mask, *recipe;
-    char *set;
+    char *set, *plugins;
     bool strict;
 };
 extern struct model_args model_args;
-/* Rows for a command's own table: the model file alone, or everything a session needs. */
+/* Rows for a command's own table: the model file alone, kernels from outside, or everything a session needs. */
+#define PLUGIN_OPTION {"--plugin", OPTION_APPEND, &model_args.plugins, "FILE", "a shared object of kernels, run where a gate names them (repeatable)", 0, 0}
 #define MODEL_OPTION {"-m, --model", OPTION_TEXT, &model_args.model, "FILE", "the model, a GGUF file", 0, 0}
 #define SESSION_OPTIONS                                                                                                          \
     MODEL_OPTION, {"-c, --ctx-size", OPTION_INT, &model_args.n_ctx, "N", "context, in tokens (0: the model's, at most 4096)", 0, 1 << 30},     \
@@ -84,10 +85,12 @@ extern struct model_args model_args;
         {"-ctv, --cache-type-v", OPTION_TEXT, &model_args.type_v, "TYPE", "format of cached values", 0, 0},                               \
         {"--recipe", OPTION_TEXT, &model_args.recipe, "FILE", "gates from a file", 0, 0},                                                 \
         {"--set", OPTION_APPEND, &model_args.set, "GATE=VALUE", "set a gate (repeatable)", 0, 0},                                         \
+        PLUGIN_OPTION,                                                                                                                   \
         {"--mask", OPTION_TEXT, &model_args.mask, "FEATURES", "use only these processor features (none, avx2, avx512, full)", 0, 0},       \
         {"--strict", OPTION_FLAG, &model_args.strict, NULL, "a gate that does not fit, or a fallback, is an error", 0, 0}
 /* Opens what model_args names; the message is printed on failure. 0 or the exit code. */
-int cmd_open_model(struct hone_model **m);
+int cmd_open_model(struct hone_model **m); /* plug-ins first: a wrong one is said before a model is read */
+int cmd_load_plugins(void); /* for a command that opens no model */
 int cmd_open_session(struct hone_session **s, const struct hone_model *m, const struct hone_session_params *base);
 
 /* -v and the terminal. */

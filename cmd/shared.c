@@ -72,6 +72,19 @@ int output_print(json_t *value)
 
 struct model_args model_args = {.n_batch = 512, .poll = 50};
 
+int cmd_load_plugins(void)
+{
+    int rc = 0;
+    for (char *path = model_args.plugins, *end; path && *path && !rc; path = end) { /* a line each; loading one twice is harmless */
+        struct hone_error e;
+        end = strchr(path, '\n') + 1;
+        end[-1] = 0;
+        rc = hone_plugin_load(path, &e) ? cmd_fail(&e) : 0;
+        end[-1] = '\n';
+    }
+    return rc;
+}
+
 int cmd_open_model(struct hone_model **m)
 {
     struct hone_error e;
@@ -81,7 +94,8 @@ int cmd_open_model(struct hone_model **m)
     e.code = 0;
     if (model_args.mask && cpu_mask(model_args.mask, &e))
         return cmd_fail(&e);
-    return hone_model_open(m, model_args.model, &e) ? cmd_fail(&e) : 0;
+    int rc = cmd_load_plugins();
+    return rc ? rc : hone_model_open(m, model_args.model, &e) ? cmd_fail(&e) : 0;
 }
 
 static int show_prefill(void *user, float done)

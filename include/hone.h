@@ -48,6 +48,11 @@ int hone_detokenize(const struct hone_model *m, const int32_t *ids, size_t n, bo
 bool hone_is_end(const struct hone_model *m, int32_t token);
 void hone_free(void *p);
 
+/* Loads a shared object of kernels (hone_kernel.h, docs/plugin.md) for all sessions of this process, before those that name them. It is
+ * tried in a child process first; one that crashes, hangs or breaks its contract is HONE_EINPUT. Loading one again is no
+ * error. There is no unloading. Best called before other threads are started. */
+int hone_plugin_load(const char *path, struct hone_error *e);
+
 struct hone_session_params {
     uint32_t size;        /* sizeof this struct: set by hone_session_defaults */
     int32_t n_ctx;        /* positions of each sequence; 0: the model's, at most 4096 */
