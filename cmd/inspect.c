@@ -6,6 +6,7 @@
  * texts are whole, and an array of more than 16 items gives its first 16 as "items" beside its length "n". */
 #include "cmd/cmd.h"
 
+#include "lab/outline.h"
 #include "model/gguf.h"
 
 #include <inttypes.h>
@@ -16,13 +17,14 @@
 
 enum { TEXT_SHOWN = 100, ITEMS_SHOWN = 8, JSON_ITEMS = 16, TYPE_ROWS = 64 };
 
-static bool show_all;
+static bool show_all, no_plan;
 
 static const struct option *options(int *n)
 {
     static const struct option table[] = {
         MODEL_OPTION,
-        {"--all", OPTION_FLAG, &show_all, NULL, "arrays and texts in full", 0, 0},
+        {"--all", OPTION_FLAG, &show_all, NULL, "arrays and texts in full, and why each other kernel was passed over", 0, 0},
+        {"--no-plan", OPTION_FLAG, &no_plan, NULL, "leave out what would run", 0, 0},
         OUTPUT_OPTION,
     };
     *n = (int)(sizeof table / sizeof *table);
@@ -342,6 +344,49 @@ static json_t *listing_json(const struct gguf *g)
                      (json_int_t)g->alignment, "metadata", metadata, "tensors", tensors, "totals", totals_json(&s));
 }
 
+static json_t *cannot_json(const struct hone_error *e)
+{
+    return json_pack("{s:o}", "cannot", string_json((struct gguf_string){e->message, strlen(e->message)}));
+}
+
+/* What each op would run on here, or why the file cannot be run: a file that is no model is still worth a listing. */
+static json_t *what_runs(const char *path)
+{
+    struct hone_error e = {0};
+    struct hone_model *m;
+    if (hone_model_open(&m, path, &e))
+        return cannot_json(&e);
+    json_t *runs = outline(m, &e);
+    hone_model_close(m);
+    return runs ? runs : cannot_json(&e);
+}
+
+static void print_runs(const json_t *runs)
+{
+    const char *cannot = json_string_value(json_object_get(runs, "cannot"));
+    if (cannot) {
+        printf("\nwould not run: ");
+        print_text((struct gguf_string){cannot, strlen(cannot)}, UINT64_MAX);
+        putchar('\n');
+        return;
+    }
+    size_t i, j;
+    json_t *row, *not_taken;
+    printf("\na decode step would run\n");
+    json_array_foreach(json_object_get(runs, "decode"), i, row)
+    {
+        printf("  %4lld x %-40s %s\n", (long long)json_integer_value(json_object_get(row, "nodes")),
+               json_string_value(json_object_get(row, "kernel")), json_string_value(json_object_get(row, "reason")));
+        bool slow = strstr(json_string_value(json_object_get(row, "kernel")), "_ref") != NULL;
+        json_array_foreach(json_object_get(row, "passed_over"), j, not_taken)
+        {
+            if (slow || show_all)
+                printf("           not %-31s %s\n", json_string_value(json_object_get(not_taken, "variant")),
+                       json_string_value(json_object_get(not_taken, "reason")));
+        }
+    }
+}
+
 static int run(int n_args, char **args)
 {
     struct gguf *g;
@@ -351,11 +396,19 @@ static int run(int n_args, char **args)
         return cmd_refuse(HONE_EUSAGE, "inspect: one FILE is wanted");
     if (gguf_open(&g, path, &e))
         return cmd_fail(&e);
+    json_t *runs = no_plan ? NULL : what_runs(path);
     int rc = 0;
-    if (output_json())
-        rc = output_print(listing_json(g));
-    else
+    if (output_json()) {
+        json_t *all = listing_json(g);
+        if (runs)
+            json_object_set(all, "runs", runs);
+        rc = output_print(all);
+    } else {
         print_listing(g);
+        if (runs)
+            print_runs(runs);
+    }
+    json_decref(runs);
     gguf_close(g);
     return rc;
 }

@@ -93,6 +93,8 @@ static int run(int n_args, char **args)
         struct trace_options o = {n_prompt ? n_prompt : 1, depth, plan_only ? 0 : repeats,
                                   model_args.n_threads ? model_args.n_threads : cpu_cores()};
         interrupt_session(s);
+        if (plan_only)
+            session_set_dry(s);
         if (trace_run(&t, s, m, &o, &e))
             rc = cmd_fail(&e);
     }

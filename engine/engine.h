@@ -13,6 +13,8 @@ struct hone_model {
 /* Plans a step of n_tokens tokens with n_outputs outputs, without running it: for inspect and trace. Valid until the next
  * call on the session. */
 int session_plan(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, const struct plan **out, struct hone_error *e);
+/* From now on the session only plans: no weight is packed, and it must not evaluate. Before its first plan. */
+void session_set_dry(struct hone_session *s);
 /* What declined so far, by fusion (enum fusion_id), N_FUSIONS of them. */
 struct decline {
     int64_t count;

@@ -44,6 +44,7 @@ struct hone_session {
     float *logits;
     size_t n_logits, cap_logits; /* rows */
     const struct observer *observer;
+    bool dry;
     struct decline declines[N_FUSIONS];
     atomic_int cancel;
     atomic_int steps_done;
@@ -229,7 +230,8 @@ static int plan_make(struct hone_session *s, struct planned *p, int32_t n_tokens
     if (!g->error.code)
         s->model->arch->build(s->model, g, in);
     struct plan *plan;
-    struct plan_options options = {.gates = &s->gates, .strict = s->params.strict, .fuse_off = p->fuse_off, .pool = s->pool};
+    struct plan_options options = {.gates = &s->gates, .strict = s->params.strict, .fuse_off = p->fuse_off, .dry = s->dry,
+                                   .pool = s->pool};
     int rc = plan_create(&plan, g, &options, e);
     if (!rc)
         rc = session_reserve(s, plan, e);
@@ -317,6 +319,11 @@ static int planned_ready(struct hone_session *s, int32_t n_tokens, int32_t n_out
 const struct decline *session_declines(const struct hone_session *s)
 {
     return s->declines;
+}
+
+void session_set_dry(struct hone_session *s)
+{
+    s->dry = true;
 }
 
 void session_observe(struct hone_session *s, const struct observer *o)
@@ -441,6 +448,7 @@ static int eval_check(struct hone_session *s, const struct hone_token *tokens, s
 int hone_session_eval(struct hone_session *s, const struct hone_token *tokens, size_t n, struct hone_error *e)
 {
     struct hone_error own = {0};
+    INVARIANT(!s->dry);
     int rc = eval_check(s, tokens, n, &own);
     int32_t before[64], *positions = NULL;
     if (!rc) {

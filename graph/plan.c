@@ -58,7 +58,7 @@ static bool layouts_fit(const struct plan_state *s, const struct kernel *k, cons
         const struct claim *c = claim_find(s, w);
         if (c && c->layout != layout)
             return fits_not(r, "%s is wanted as %s by %s", w->name, c->layout ? c->layout->name : "rows", c->by->out->name);
-        if (!s->options->pool && layout != w->layout)
+        if (!s->options->pool && !s->options->dry && layout != w->layout)
             return fits_not(r, "%s is not packed as %s", w->name, layout ? layout->name : "rows");
     }
     return true;
@@ -299,7 +299,7 @@ int plan_create(struct plan **out, struct graph *g, const struct plan_options *o
     rc = fuse_pass(&ps, FUSE_EARLY, host, e);
     if (!rc)
         rc = steps_make(&ps, host, e);
-    if (!rc)
+    if (!rc && !o->dry)
         rc = materialise_weights(&ps, e);
     if (!rc)
         rc = materialise_activations(&ps, e);

@@ -46,6 +46,7 @@ struct plan_options {
     const struct gates *gates;
     bool strict;       /* a gate that names a variant which does not fit is an error; else it is counted and logged */
     uint32_t fuse_off; /* a bit a fusion (enum fusion_id): off in this plan, since it declined the step at hand */
+    bool dry;          /* only to be looked at: nothing is packed, and the plan must not run */
     struct pool *pool; /* packs weights; NULL: no weight changes its layout, and kernels that want another do not fit */
 };
 

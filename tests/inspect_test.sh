@@ -45,7 +45,7 @@ totals
   Q8_0          1 tensors            128 parameters            136 bytes
   141 parameters, 164 bytes (0.0 MiB), 9.30 bits per weight
 END
-"$hone" inspect $file >"$dir/got"
+"$hone" inspect --no-plan $file >"$dir/got"
 diff "$dir/expected" "$dir/got"
 
 cat >"$dir/expected" <<'END'
@@ -69,6 +69,9 @@ at=$(grep -abo 'one' "$dir/foreign.gguf" | tail -n 1 | cut -d: -f1)
 printf '\031' | dd of="$dir/foreign.gguf" bs=1 seek=$((at + 3 + 4 + 8)) conv=notrunc 2>/dev/null
 "$hone" inspect "$dir/foreign.gguf" >"$dir/got"
 grep -q 'one  I16 .* 2 bytes  (hone does not read this type)' "$dir/got"
+
+# A file that is no model is listed all the same, and what keeps it from running is said.
+"$hone" inspect $file | grep -q "would not run: .*general.architecture"
 
 # Usage is told apart from bad input.
 rc=0; "$hone" inspect 2>/dev/null || rc=$?
