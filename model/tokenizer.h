@@ -1,7 +1,8 @@
 /* tokenizer.h: text to token ids and back, by the vocabulary that a GGUF file carries (keys tokenizer.ggml.*).
  *
- * Two models: byte-level BPE ("gpt2", with a named pre-tokenizer pattern) and SentencePiece ("llama": merges by score, with byte
- * fallback). Added tokens (control and user-defined) match first, longest first. Immutable once open: threads may share one. */
+ * Two models: byte-level BPE ("gpt2", with a named pre-tokenizer pattern; "gemma4" is a cousin) and SentencePiece ("llama": merges
+ * by score, with byte fallback). Added tokens (control and user-defined) match first, the longest of those that begin at a place.
+ * Plain text never becomes a control token. Immutable once open: threads may share one. */
 #ifndef MODEL_TOKENIZER_H
 #define MODEL_TOKENIZER_H
 
@@ -11,8 +12,9 @@ struct tokenizer;
 
 enum token_kind { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER_DEFINED, TOKEN_UNUSED, TOKEN_BYTE };
 
-/* Copies what it needs: g may be closed afterwards. A missing or unknown model or pre-tokenizer is HONE_EINPUT that lists
- * those known; "no_vocab" opens with vocab size 0 and refuses to encode. */
+/* Copies what it needs: g may be closed afterwards. A missing or unknown model and an unknown pre-tokenizer are HONE_EINPUT that
+ * lists those known; a missing pre-tokenizer is read as "default", with a warning to the log; "no_vocab" opens with vocab size 0
+ * and refuses to encode. */
 int tokenizer_open(struct tokenizer **out, const struct gguf *g, struct hone_error *e);
 void tokenizer_close(struct tokenizer *t); /* t may be NULL */
 
@@ -41,7 +43,8 @@ enum {
     TOKENIZE_SPECIAL = 1, /* match control tokens in the text (user-defined ones always match) */
     TOKENIZE_BOS = 2,     /* prepend bos if the file says that it wants one */
 };
-/* Appends the ids of text (any bytes; invalid UTF-8 is taken byte by byte) to *out. */
+/* Appends the ids of text (any bytes; invalid UTF-8 is taken byte by byte) to *out; on failure *out is as before. Bytes that a
+ * byte-level vocabulary lacks are left out, with a warning to the log. */
 int tokenizer_encode(const struct tokenizer *t, const char *text, size_t size, unsigned flags, struct token_list *out,
                      struct hone_error *e);
 
@@ -54,7 +57,8 @@ struct text {
 void text_free(struct text *t);
 int text_append(struct text *t, const void *data, size_t n, struct hone_error *e);
 int tokenizer_token_bytes(const struct tokenizer *t, int32_t id, bool special, struct text *out, struct hone_error *e);
-/* The whole list back to text: encode without special tokens followed by decode gives the input back. */
+/* The whole list back to text: encode followed by decode gives the input back, but for a U+2581 under SentencePiece (a space). The
+ * spaces that encoding put before the text and behind added tokens are taken away again. */
 int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool special, struct text *out,
                      struct hone_error *e);
 
