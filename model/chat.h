@@ -19,12 +19,12 @@ int chat_format_find(const struct chat_format **out, const char *name, const cha
 const char *chat_format_name(const struct chat_format *f);
 /* "chatml, gemma, llama3" */
 const char *chat_format_names(void);
-/* Appends the text of the messages from `first` on, and the opening of an assistant's turn if asked, as the family writes it (with its
- * default system prompt only where the template itself has one: pass template_text, which may be NULL). To be encoded with
- * TOKENIZE_SPECIAL; it never holds a bos token, so the first part of a conversation wants TOKENIZE_BOS too. Where message first - 1
- * is an assistant's, the end of its turn comes first: a model wrote its content, and its end token was not fed. So the parts of a
- * conversation, with the model's answers between them, add up to the whole. */
-int chat_render(const struct chat_format *f, const char *template_text, const struct chat_message *messages, size_t n, size_t first,
-                bool assistant_turn, struct text *out, struct hone_error *e);
+/* Appends the text of the messages from `first` on, and the opening of an assistant's turn if asked, as the family writes it
+ * (with its default system prompt only where the template itself has one: pass template_text, which may be NULL). To be encoded
+ * with TOKENIZE_SPECIAL; it never holds a bos token, so the first part of a conversation wants TOKENIZE_BOS too. Where message
+ * first - 1 is an assistant's, the end of its turn comes first: a model wrote its content, and its end token was not fed. So
+ * the parts of a conversation, with the model's answers between them, add up to the whole. */
+int chat_render(const struct chat_format *f, const char *template_text, const struct chat_message *messages, size_t n,
+                size_t first, bool assistant_turn, struct text *out, struct hone_error *e);
 
 #endif

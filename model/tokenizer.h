@@ -1,8 +1,8 @@
 /* tokenizer.h: text to token ids and back, by the vocabulary that a GGUF file carries (keys tokenizer.ggml.*).
  *
- * Two models: byte-level BPE ("gpt2", with a named pre-tokenizer pattern; "gemma4" is a cousin) and SentencePiece ("llama": merges
- * by score, with byte fallback). Added tokens (control and user-defined) match first, the longest of those that begin at a place.
- * Plain text never becomes a control token. Immutable once open: threads may share one. */
+ * Two models: byte-level BPE ("gpt2", with a named pre-tokenizer pattern; "gemma4" is a cousin) and SentencePiece ("llama":
+ * merges by score, with byte fallback). Added tokens (control and user-defined) match first, the longest of those that begin at
+ * a place. Plain text never becomes a control token. Immutable once open: threads may share one. */
 #ifndef MODEL_TOKENIZER_H
 #define MODEL_TOKENIZER_H
 
@@ -12,9 +12,9 @@ struct tokenizer;
 
 enum token_kind { TOKEN_NORMAL = 1, TOKEN_UNKNOWN, TOKEN_CONTROL, TOKEN_USER_DEFINED, TOKEN_UNUSED, TOKEN_BYTE };
 
-/* Copies what it needs: g may be closed afterwards. A missing or unknown model and an unknown pre-tokenizer are HONE_EINPUT that
- * lists those known; a missing pre-tokenizer is read as "default", with a warning to the log; "no_vocab" opens with vocab size 0
- * and refuses to encode. */
+/* Copies what it needs: g may be closed afterwards. A missing or unknown model and an unknown pre-tokenizer are HONE_EINPUT
+ * that lists those known; a missing pre-tokenizer is read as "default", with a warning to the log; "no_vocab" opens with vocab
+ * size 0 and refuses to encode. */
 int tokenizer_open(struct tokenizer **out, const struct gguf *g, struct hone_error *e);
 void tokenizer_close(struct tokenizer *t); /* t may be NULL */
 
@@ -23,7 +23,8 @@ int32_t tokenizer_size(const struct tokenizer *t);
 int32_t tokenizer_bos(const struct tokenizer *t);
 int32_t tokenizer_eos(const struct tokenizer *t);
 bool tokenizer_add_bos(const struct tokenizer *t);
-/* The token ends a generation: eos, eot, eom, and the end markers of chat families ("<|im_end|>", "<end_of_turn>", "<|eot_id|>"). */
+/* The token ends a generation: eos, eot, eom, and the end markers of chat families ("<|im_end|>", "<end_of_turn>",
+ * "<|eot_id|>"). */
 bool tokenizer_is_end(const struct tokenizer *t, int32_t id);
 /* The token as the file has it, not NUL-terminated; empty for ids out of range. */
 struct gguf_string tokenizer_token(const struct tokenizer *t, int32_t id);
@@ -57,8 +58,8 @@ struct text {
 void text_free(struct text *t);
 int text_append(struct text *t, const void *data, size_t n, struct hone_error *e);
 int tokenizer_token_bytes(const struct tokenizer *t, int32_t id, bool special, struct text *out, struct hone_error *e);
-/* The whole list back to text: encode followed by decode gives the input back, but for a U+2581 under SentencePiece (a space). The
- * spaces that encoding put before the text and behind added tokens are taken away again. */
+/* The whole list back to text: encode followed by decode gives the input back, but for a U+2581 under SentencePiece (a space).
+ * The spaces that encoding put before the text and behind added tokens are taken away again. */
 int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool special, struct text *out,
                      struct hone_error *e);
 
