@@ -279,6 +279,22 @@ static int run_shadow(void)
 
 /* ---- */
 
+/* The --plugin options again, for a line that repeats a job; NULL: none. malloc'd. */
+static char *plugin_words(void)
+{
+    char *words = NULL;
+    size_t size;
+    FILE *f = model_args.plugins ? open_memstream(&words, &size) : NULL;
+    for (const char *p = model_args.plugins; f && *p;) {
+        size_t n = strcspn(p, "\n");
+        fprintf(f, "%s--plugin '%.*s'", p == model_args.plugins ? "" : " ", (int)n, p);
+        p += n + (p[n] == '\n');
+    }
+    if (f)
+        fclose(f);
+    return words;
+}
+
 static int run_cases(void)
 {
     struct check c;
@@ -297,16 +313,23 @@ static int run_cases(void)
     if (op_name && op_by_name(op_name, &op))
         return cmd_refuse(HONE_EUSAGE, "check: no op '%s'", op_name);
     int rc = parse_seed(&o.seed);
+    if (!rc)
+        rc = cmd_load_plugins();
     if (rc)
         return rc;
+    char *replay = plugin_words();
+    o.replay = replay;
     interrupt_session(NULL);
     int64_t start = clock_ns();
     int found = check_run(&c, &o, &e);
     progress_end();
-    if (found && found != HONE_ECHECK && found != HONE_ECANCELED)
+    if (found && found != HONE_ECHECK && found != HONE_ECANCELED) {
+        free(replay);
         return cmd_fail(&e);
+    }
     rc = report(&c, (double)(clock_ns() - start) / 1e9);
     check_free(&c);
+    free(replay);
     return rc ? rc : found == HONE_ECANCELED ? EXIT_INTERRUPTED : -found;
 }
 

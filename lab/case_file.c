@@ -394,7 +394,7 @@ static int check_shape(const struct reading *r, int i)
     int rc = op_get(ruled.op)->shape(&ruled, r->e);
     if (rc) {
         err_prefix(r->e, "%.150s: node %d", r->g->path, i);
-        return r->e ? r->e->code = HONE_EINPUT : HONE_EINPUT;
+        return HONE_EINPUT;
     }
     bool same = out.format == said->format && !memcmp(out.ne, said->ne, sizeof out.ne) &&
                 !memcmp(out.nb, said->nb, sizeof out.nb) && out.base == said->base && (!out.base || out.offset == said->offset);
@@ -533,24 +533,19 @@ static int check_size(const struct reading *r, size_t file_bytes)
         return refuse(r, "its tensors have more bytes than the file");
     for (int i = 0; i < r->n_tensors; i++) {
         const struct tensor *t = &r->tensors[i];
-        /* What a node writes is as large as its sources make it: a product of two may be large, but not beyond reason. */
-        if (!t->base && node_writes(r, t) && tensor_nbytes(t) > ((size_t)1 << 32))
+        /* A product's output may be larger than its sources, but not beyond reason. */
+        if (!t->base && node_writes(r, t) && tensor_nbytes(t) > 4 * file_bytes + (1 << 20))
             return refuse(r, "tensor %d, which a node writes, has %zu bytes", i, tensor_nbytes(t));
     }
     return 0;
 }
 
-int specimen_from_file(struct specimen *s, const char *path, struct hone_error *e)
+static int read_case(struct specimen *s, const struct gguf *g, struct hone_error *e)
 {
-    memset(s, 0, sizeof *s);
-    struct gguf *g = NULL;
-    int rc = gguf_open(&g, path, e);
-    if (rc)
-        return rc;
     struct reading r = {.s = s, .g = g, .e = e};
     uint32_t version = 0;
     struct gguf_string name = string_of("captured");
-    rc = gguf_get_u32(g, "case.version", true, &version, e);
+    int rc = gguf_get_u32(g, "case.version", true, &version, e);
     if (!rc && version != VERSION)
         rc = refuse(&r, "a case of version %u; this hone reads %d", version, VERSION);
     if (!rc)
@@ -571,6 +566,27 @@ int specimen_from_file(struct specimen *s, const char *path, struct hone_error *
         rc = specimen_seal(s, 0, e);
     if (rc)
         specimen_free(s);
+    return rc;
+}
+
+int specimen_from_file(struct specimen *s, const char *path, struct hone_error *e)
+{
+    struct gguf *g = NULL;
+    memset(s, 0, sizeof *s);
+    int rc = gguf_open(&g, path, e);
+    if (!rc)
+        rc = read_case(s, g, e);
+    gguf_close(g);
+    return rc;
+}
+
+int specimen_from_memory(struct specimen *s, const void *data, size_t size, const char *label, struct hone_error *e)
+{
+    struct gguf *g = NULL;
+    memset(s, 0, sizeof *s);
+    int rc = gguf_open_memory(&g, data, size, label, e);
+    if (!rc)
+        rc = read_case(s, g, e);
     gguf_close(g);
     return rc;
 }

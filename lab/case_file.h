@@ -13,5 +13,7 @@
 int case_file_write(const char *path, const struct node *n, const char *name, struct hone_error *e);
 /* Reads it. The file may be wrong in every byte: an error names the key. On failure nothing is left to free. */
 int specimen_from_file(struct specimen *s, const char *path, struct hone_error *e);
+/* The same from memory. For fuzzing and tests. */
+int specimen_from_memory(struct specimen *s, const void *data, size_t size, const char *label, struct hone_error *e);
 
 #endif

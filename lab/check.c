@@ -492,7 +492,8 @@ char *check_replay(const struct check *c, const struct check_job *j, char *text,
     else
         snprintf(from, sizeof from, "--op %s --case %s --seed %llu", op_get(c->cases[j->tried].op)->name,
                  c->cases[j->tried].name, (unsigned long long)c->options.seed);
-    snprintf(text, size, "hone check --kernel %s --mask %s %s", c->kernels[j->kernel].name, c->masks[j->mask].name, from);
+    snprintf(text, size, "hone check --kernel %s --mask %s %s%s%s", c->kernels[j->kernel].name, c->masks[j->mask].name, from,
+             c->options.replay ? " " : "", c->options.replay ? c->options.replay : "");
     return text;
 }
 

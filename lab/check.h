@@ -19,6 +19,7 @@ struct check_options {
     const char *case_name; /* a glob; NULL: all */
     const char *masks;     /* parted by commas, features within one joined by '+': "none,avx2,avx2+avx_vnni"; NULL: full */
     const char *case_file; /* replay this captured case instead of those of the ops; NULL: none */
+    const char *replay;    /* what a command line that repeats a job needs beside: "--plugin mine.so"; NULL: nothing */
     uint64_t seed;
     int limit_ms;  /* of one job; 0: 20 s */
     int n_workers; /* child processes at once; 0: one a core, one with perf */

@@ -11,7 +11,9 @@
  * difference of one step of the output's own format is no error of the single value; but only rarely can a value
  * lie so close to a border: where more than one in a hundred is a step off, the rounding itself is wrong and they all count.
  *
- * A relative bound a value lost: a sum that cancels to nearly nothing has no relative accuracy in any f32 kernel. */
+ * A relative bound a value lost: a sum that cancels to nearly nothing has no relative accuracy in any f32 kernel. For the same
+ * reason the tolerance is wider where the output has but a few values: one product in 500 comes out below 1/400 of what is
+ * usual, and then the kernels' 2e-8 of the usual are more than 1e-5 of it. Of 40 runs with other seeds one failed so. */
 #include "lab/difference.h"
 
 #include <float.h>
@@ -27,7 +29,8 @@ struct survey {
     double energy;       /* sum of squares of the reference */
     double error;        /* of squared differences beyond a step */
     double border_error; /* and within one */
-    int64_t n, n_border;
+    double most;         /* the largest difference so far, within a step or not */
+    int64_t n, nonzero, n_border;
     struct difference *d;
 };
 
@@ -38,6 +41,28 @@ char *place_text(const struct tensor *t, const int64_t row[3], int64_t column, c
     else
         snprintf(text, size, "row (%lld, %lld, %lld), column %lld", (long long)row[0], (long long)row[1], (long long)row[2],
                  (long long)column);
+    return text;
+}
+
+/* %.9g, but a NaN has no sign that means anything. */
+static const char *number_text(double x, char *text, size_t size)
+{
+    if (isnan(x))
+        return "nan";
+    snprintf(text, size, "%.9g", x);
+    return text;
+}
+
+char *difference_text(const struct difference *d, const struct tensor *t, const char *wanted, char *text, size_t size)
+{
+    char place[96], got[32], want[32];
+    place_text(t, d->row, d->column, place, sizeof place);
+    if (d->kind == DIFFERENCE_BITS && d->got == d->want && format_get(t->format)->block > 1)
+        snprintf(text, size, "%s of %s: %s other bytes in this block, with the same value %.9g", place, t->name, wanted,
+                 d->got);
+    else
+        snprintf(text, size, "%s of %s is %s, %s %s", place, t->name, number_text(d->got, got, sizeof got), wanted,
+                 number_text(d->want, want, sizeof want));
     return text;
 }
 
@@ -127,16 +152,15 @@ static bool survey_row(struct survey *s, const struct tensor *got, const struct 
         }
         if (error <= (double)FLT_MIN)
             continue; /* denormals flushed to zero: no kernel is asked to keep them */
-        if (error > step / 4 && error <= step) {
-            s->n_border++;
-            s->border_error += error * error;
-            continue;
-        }
-        s->error += error * error;
-        if (error - step > s->d->largest) {
-            s->d->largest = error - step;
+        if (error > s->most) {
+            s->most = error;
             found(s->d, DIFFERENCE_NONE, row, j, (double)a[j], (double)b[j]);
         }
+        bool border = error > step / 4 && error <= step;
+        s->n_border += border;
+        *(border ? &s->border_error : &s->error) += error * error;
+        if (!border && error - step > s->d->largest)
+            s->d->largest = error - step;
     }
     return true;
 }
@@ -144,7 +168,6 @@ static bool survey_row(struct survey *s, const struct tensor *got, const struct 
 /* The reference's energy; returns the rms of its values that are not zero. */
 static double measure(struct survey *s, const struct tensor *want, float *room)
 {
-    int64_t nonzero = 0;
     for (int64_t r = 0; r < tensor_rows(want); r++) {
         int64_t row[3];
         tensor_row_index(want, r, row);
@@ -152,11 +175,17 @@ static double measure(struct survey *s, const struct tensor *want, float *room)
         for (int64_t j = 0; j < want->ne[0]; j++)
             if (b[j] != 0 && isfinite(b[j])) {
                 s->energy += (double)b[j] * (double)b[j];
-                nonzero++;
+                s->nonzero++;
             }
     }
     s->n = tensor_elements(want);
-    return nonzero ? sqrt(s->energy / (double)nonzero) : 0;
+    return s->nonzero ? sqrt(s->energy / (double)s->nonzero) : 0;
+}
+
+/* How much wider the tolerance is for an output of n values that are not zero. */
+static double leniency(int64_t n)
+{
+    return n <= 1 ? 1e4 : n == 2 ? 1e2 : n <= 4 ? 10 : 1;
 }
 
 static double share(double error, double energy)
@@ -176,8 +205,12 @@ void difference_find(struct difference *d, const struct tensor *got, const struc
         return;
     }
     bool going = true, by_size = tolerance > 0 && format_get(want->format)->unpack;
-    if (by_size)
-        d->bound = SINGLE * sqrt(tolerance) * measure(&s, want, room);
+    d->tolerance = tolerance;
+    if (by_size) {
+        double rms = measure(&s, want, room);
+        d->tolerance = tolerance * leniency(s.nonzero);
+        d->bound = SINGLE * sqrt(d->tolerance) * rms;
+    }
     for (int64_t r = 0; r < tensor_rows(want) && going && want->ne[0]; r++) {
         int64_t row[3];
         tensor_row_index(want, r, row);
@@ -189,7 +222,7 @@ void difference_find(struct difference *d, const struct tensor *got, const struc
     if (!going || !by_size)
         return;
     int64_t allowed = s.n / BORDER_SHARE > BORDER_FREE ? s.n / BORDER_SHARE : BORDER_FREE;
-    bool mean_fits = d->nmse <= tolerance || (s.n_border <= allowed && share(s.error, s.energy) <= tolerance);
+    bool mean_fits = d->nmse <= d->tolerance || (s.n_border <= allowed && share(s.error, s.energy) <= d->tolerance);
     if (d->largest > d->bound)
         d->kind = DIFFERENCE_VALUE;
     else if (!mean_fits)

@@ -19,16 +19,18 @@ enum difference_kind {
 
 struct difference {
     enum difference_kind kind;
-    int64_t row[3], column; /* of the first NaN or unequal value, else of the value that errs most; row is (i1, i2, i3) */
+    int64_t row[3], column; /* of the first NaN or unequal value, else of the value that errs most; row: (i1, i2, i3) */
     double got, want;       /* there */
-    double nmse;
-    double bound;   /* of a single value's error, without the step of the output's format */
-    double largest; /* error of a single value, less that step */
-    int64_t border; /* values that lie a step of the output's format off */
+    double nmse, tolerance; /* the op's; wider where the output has only a few values */
+    double bound;           /* of a single value's error, without the step of the output's format */
+    double largest;         /* error of a single value, less that step */
+    int64_t border;         /* values that lie a step of the output's format off */
 };
 
 /* Holds got to want, of one shape and format and in file order. tolerance is the op's; 0 asks for the very bits. */
 void difference_find(struct difference *d, const struct tensor *got, const struct tensor *want, double tolerance);
+/* "row 3, column 17 of out is 2, the reference gives 1", where wanted is "the reference gives". Returns text. */
+char *difference_text(const struct difference *d, const struct tensor *t, const char *wanted, char *text, size_t size);
 /* "row 3, column 17"; with all three row indices where the tensor has more than two dimensions. Returns text. */
 char *place_text(const struct tensor *t, const int64_t row[3], int64_t column, char *text, size_t size);
 

@@ -155,14 +155,12 @@ static struct shadow_node describe(const struct watcher *w, const struct step *s
                             .got = d->got,
                             .want = d->want,
                             .nmse = d->nmse,
-                            .tolerance = op_get(s->node->op)->tolerance};
-    char place[96];
+                            .tolerance = d->tolerance};
     memcpy(n.row, d->row, sizeof n.row);
     snprintf(n.node, sizeof n.node, "%s", s->node->out->name);
     snprintf(n.tensor, sizeof n.tensor, "%s", t->name);
     kernel_name(s->backend, s->kernel, n.kernel, sizeof n.kernel);
-    place_text(t, d->row, d->column, place, sizeof place);
-    snprintf(n.message, sizeof n.message, "%s of %s is %.9g, the reference gives %.9g", place, t->name, d->got, d->want);
+    difference_text(d, t, "the reference gives", n.message, sizeof n.message);
     return n;
 }
 

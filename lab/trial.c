@@ -131,14 +131,15 @@ static bool region_whole(struct bench *b, const struct region *r, int data)
         return true;
     struct trial_result *o = b->result;
     int64_t byte = at - (int64_t)r->first, span = (int64_t)r->span;
+    const char *where = byte < 0       ? "before its first"
+                        : byte >= span ? "behind its last"
+                        : r->element   ? "in a gap"
+                                       : "of a source";
     snprintf(o->tensor, sizeof o->tensor, "%s", r->tensor->name);
-    const char *where = byte < 0 ? "before the first byte of" : byte >= span ? "behind the last byte of" : "a gap in";
-    if (!r->element && byte >= 0 && byte < span)
-        where = r->tensor->layout ? "its packed source" : "its source";
     o->row[0] = o->row[1] = o->row[2] = 0;
     o->column = byte;
-    snprintf(o->message, sizeof o->message, "writes into %s %s: byte %lld of %lld", where, r->tensor->name, (long long)byte,
-             (long long)span);
+    snprintf(o->message, sizeof o->message, "writes byte %lld of %s%s, which has %lld: %s", (long long)byte,
+             r->tensor->layout ? "packed " : "", r->tensor->name, (long long)span, where);
     return fail(b, FAULT_DAMAGE);
 }
 
@@ -160,7 +161,8 @@ static bool nothing_else(struct bench *b, int data, int threads)
     const char *shared = b->scratch + b->stride * MOST_THREADS;
     for (size_t i = b->shared; i < b->shared + SCRATCH_GUARD; i++)
         if ((unsigned char)shared[i] != REGION_NOTHING) {
-            snprintf(b->result->message, sizeof b->result->message, "byte %zu of %zu bytes of shared scratch is written", i, b->shared);
+            snprintf(b->result->message, sizeof b->result->message, "byte %zu of %zu bytes of shared scratch is written", i,
+                     b->shared);
             return fail(b, FAULT_SCRATCH);
         }
     return true;
@@ -186,19 +188,14 @@ static struct region *region_of(struct bench *b, struct tensor *t)
 
 static void describe(struct trial_result *o, const struct tensor *t, const struct difference *d, const char *wanted)
 {
-    char place[96];
     snprintf(o->tensor, sizeof o->tensor, "%s", t->name);
     memcpy(o->row, d->row, sizeof o->row);
     o->column = d->column;
     o->got = d->got;
     o->want = d->want;
     o->nmse = d->nmse;
-    place_text(t, d->row, d->column, place, sizeof place);
-    if (d->got == d->want && d->kind == DIFFERENCE_BITS)
-        snprintf(o->message, sizeof o->message, "%s of %s: other bytes than %s in the block with value %.9g", place, t->name,
-                 wanted, d->got);
-    else
-        snprintf(o->message, sizeof o->message, "%s of %s is %.9g, %s %.9g", place, t->name, d->got, wanted, d->want);
+    o->tolerance = d->tolerance;
+    difference_text(d, t, wanted, o->message, sizeof o->message);
 }
 
 static bool held_to_reference(struct bench *b, int data)
@@ -209,12 +206,15 @@ static bool held_to_reference(struct bench *b, int data)
         const struct region *r = region_of(b, t);
         struct tensor want = moved(t, r, r->expected[data]);
         struct difference d;
-        difference_find(&d, t, &want, b->result->tolerance);
+        difference_find(&d, t, &want, op_get(b->s->node->op)->tolerance);
         if (d.kind != DIFFERENCE_NONE) {
             describe(b->result, t, &d, "the reference gives");
             return fail(b, faults[d.kind]);
         }
-        b->result->nmse = fmax(b->result->nmse, d.nmse);
+        if (d.nmse * b->result->tolerance > b->result->nmse * d.tolerance) { /* the largest share */
+            b->result->nmse = d.nmse;
+            b->result->tolerance = d.tolerance;
+        }
         if (d.bound > 0)
             b->result->largest = fmax(b->result->largest, d.largest / d.bound);
     }
@@ -297,7 +297,8 @@ static bool arranged(struct bench *b, const struct layout *layout)
                          ? NULL
                          : aligned_alloc(64, b->stride * MOST_THREADS + (b->shared + SCRATCH_GUARD + 63) / 64 * 64);
         if (!rc && !b->scratch)
-            rc = err_set(&e, HONE_ERESOURCE, "no memory for %zu bytes of scratch a thread and %zu shared", b->declared, b->shared);
+            rc = err_set(&e, HONE_ERESOURCE, "no memory for %zu bytes of scratch a thread and %zu shared", b->declared,
+                         b->shared);
         if (rc)
             arrangement_free(&b->a);
     }
