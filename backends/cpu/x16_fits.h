@@ -1,4 +1,4 @@
-/* x16_fits.h: which nodes the kernels on x16 layouts take. */
+/* x16_fits.h: which nodes the kernels on packed weights take. */
 #ifndef BACKENDS_CPU_X16_FITS_H
 #define BACKENDS_CPU_X16_FITS_H
 
