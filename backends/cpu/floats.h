@@ -20,7 +20,12 @@
 #include <string.h>
 
 #define INLINE static inline __attribute__((always_inline))
+/* Before a loop with a constant number of turns, which keeps an array of vectors in registers. */
+#ifdef __clang__
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define UNROLL _Pragma("GCC unroll 32")
+#endif
 
 /* cpu_<op>_<isa>, its variant and its needs. */
 #define CPU_KERNEL_NAME__(op, isa) cpu_##op##_##isa
@@ -134,6 +139,10 @@ INLINE vm v_and(vm a, vm b)
 INLINE vf v_scale(vf a, vf n)
 {
     return _mm512_scalef_ps(a, n);
+}
+INLINE float v_lane_0(vf a)
+{
+    return _mm512_cvtss_f32(a);
 }
 /* Sums and maxima over the lanes, always in the same order. */
 INLINE float v_sum(vf a)
@@ -309,6 +318,10 @@ INLINE vf v_scale(vf a, vf n)
     vf x = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, _mm256_set1_epi32(127)), 23));
     vf y = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, _mm256_set1_epi32(127)), 23));
     return a * x * y;
+}
+INLINE float v_lane_0(vf a)
+{
+    return _mm256_cvtss_f32(a);
 }
 INLINE float v_sum(vf b)
 {

@@ -14,10 +14,12 @@
 
 #include <math.h>
 
-/* exp(x) = 2^n exp(r), |r| <= ln(2) / 2; exp(r) = 1 + r + r^2 P(r) to 3e-9. */
-INLINE vf v_exp(vf x)
+/* exp(x) = 2^n exp(r), |r| <= ln(2) / 2; exp(r) = 1 + r + r^2 P(r) to 3e-9. Results below the smallest normal number are zeros:
+ * a denormal one would trap into microcode (about 150 cycles), and a masked score of -inf meets this code in every row. */
+INLINE vf v_exp(vf arg)
 {
-    x = v_max(v_all(-150), v_min(v_all(150), x)); /* a NaN passes both, being the second */
+    const vf least = v_all(-0x1.5d589ep+6f);     /* ln 2^-126 */
+    vf x = v_max(least, v_min(v_all(150), arg)); /* a NaN passes both, being the second */
     vf n = v_round(x * v_all(0x1.715476p+0f));
     vf r = v_fma(n, v_all(-0x1.62e400p-1f), x); /* ln 2 in two parts, the first of few bits: n times it is exact */
     r = v_fma(n, v_all(-0x1.7f7d1cp-20f), r);
@@ -27,7 +29,7 @@ INLINE vf v_exp(vf x)
     p = v_fma(p, r, v_all(0x1.555492p-3f));
     p = v_fma(p, r, v_all(0x1.fffffcp-2f));
     p = v_fma(p * r, r, r) + v_all(1);
-    return v_scale(p, n);
+    return v_select(v_lt(arg, least), v_zero(), v_scale(p, n));
 }
 
 /* Below 0.625 x + x^3 P(x^2) to 4e-9, so that small arguments keep their relative accuracy. */

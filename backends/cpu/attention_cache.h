@@ -1,0 +1,138 @@
+/* attention_cache.h: what both ways of computing attention (attention_few.h, attention_tile.h) start from and leave: the rows
+ * of a KV head for a block of positions, and a partial result.
+ *
+ * A block is the positions whose result is computed at once, merged in the order of positions. Positions whose cell is absent
+ * are dropped here, so that behind this file there are only rows that exist, in ascending order of position; nothing reads a
+ * cell that no token attends to, whatever lies in it.
+ *
+ * F32, F16 and BF16 rows are read where they lie, in the loops that use them. Other formats, odd head sizes and strides are
+ * unpacked into scratch first, padded with zeros: twice the instructions, and no case more for the loops. */
+#ifndef BACKENDS_CPU_ATTENTION_CACHE_H
+#define BACKENDS_CPU_ATTENTION_CACHE_H
+
+#include "backends/cpu/floats_math.h"
+#include "backends/cpu/rows.h"
+#include "ops/attention.h"
+
+enum { ATTENTION_BLOCK = 128, ATTENTION_STEP = 64 }; /* positions; of a block, what a tile takes at a time */
+
+/* K or V. */
+struct cache {
+    const struct tensor *t;
+    int64_t n, padded;     /* values of a row; and as loops read them, whole vectors */
+    bool direct;           /* rows need no unpacking */
+    enum format_id format; /* of the rows as loops see them: F32, F16 or BF16 */
+};
+
+static inline int64_t attention_padded(int64_t n)
+{
+    return (n + V - 1) / V * V;
+}
+
+static inline struct cache cache_of(const struct tensor *t)
+{
+    struct cache c = {.t = t, .n = t->ne[0], .padded = attention_padded(t->ne[0])};
+    bool plain = t->format == FORMAT_F32 || t->format == FORMAT_F16 || t->format == FORMAT_BF16;
+    c.direct = plain && c.n == c.padded && tensor_rows_contiguous(t);
+    c.format = c.direct ? t->format : FORMAT_F32;
+    return c;
+}
+
+/* Floats of room that cache_rows needs. */
+static inline size_t cache_room(const struct cache *c)
+{
+    return c->direct ? 0 : (size_t)(ATTENTION_BLOCK * c->padded);
+}
+
+/* rows[i] is the row of cell cells[i] of a KV head, in c->format. */
+static inline void cache_rows(const struct cache *c, int64_t kv_head, const int32_t *cells, int n, const char **rows,
+                              float *room)
+{
+    const struct tensor *t = c->t;
+    const char *head = tensor_row(t, 0, kv_head, 0);
+    for (int i = 0; i < n && c->direct; i++)
+        rows[i] = head + (size_t)cells[i] * t->nb[1];
+    for (int i = 0; i < n && !c->direct; i++) {
+        float *row = room + (size_t)i * (size_t)c->padded;
+        if (tensor_rows_contiguous(t)) {
+            row_unpack(t->format, head + (size_t)cells[i] * t->nb[1], row, c->n);
+        } else {
+            const float *values = tensor_read_row(t, cells[i], kv_head, 0, row);
+            if (values != row)
+                memcpy(row, values, sizeof *row * (size_t)c->n);
+        }
+        memset(row + c->n, 0, sizeof *row * (size_t)(c->padded - c->n));
+        rows[i] = (const char *)row;
+    }
+}
+
+/* V values from i on of a row in `format`, which is a constant wherever this is inlined. */
+INLINE vf cache_load(enum format_id format, const char *row, int64_t i)
+{
+    return format == FORMAT_F16    ? v_load_f16(row + 2 * i)
+           : format == FORMAT_BF16 ? v_load_bf16(row + 2 * i)
+                                   : v_load(row + 4 * i);
+}
+
+/* The positions of a block that have a cell; behind the last, up to the end of its step, positions are -1. */
+struct block {
+    int n;
+    int32_t cells[ATTENTION_BLOCK], positions[ATTENTION_BLOCK];
+};
+
+static inline void block_find(struct block *b, const struct tensor *map, int64_t sequence, int64_t low, int64_t high,
+                              int64_t n_cells)
+{
+    const char *from = (const char *)map->data + (size_t)sequence * map->nb[1];
+    int n = 0;
+    for (int64_t p = low; p <= high; p++) {
+        int32_t cell;
+        memcpy(&cell, from + (size_t)p * map->nb[0], sizeof cell);
+        b->cells[n] = cell;
+        b->positions[n] = (int32_t)p;
+        n += cell >= 0 && cell < n_cells;
+    }
+    b->n = n;
+    for (; n % ATTENTION_STEP != 0; n++)
+        b->positions[n] = -1;
+}
+
+/* Of `rows` queries: sum over some positions of exp(a_j - max) v_j, and of exp(a_j - max); max is -inf where there is no
+ * position. */
+struct partial {
+    float *max, *sum, *values; /* [rows], [rows], [rows][padded head of V] */
+};
+
+static inline size_t partial_floats(int64_t rows, int64_t padded)
+{
+    return (size_t)(2 * attention_padded(rows) + rows * padded);
+}
+
+static inline struct partial partial_at(float *p, int64_t rows)
+{
+    return (struct partial){p, p + attention_padded(rows), p + 2 * attention_padded(rows)};
+}
+
+/* A row of partial results added to a total, in this order and never another. */
+static inline void partial_merge(const struct partial *total, const struct partial *part, int64_t row, int64_t padded)
+{
+    float a = total->max[row], b = part->max[row], max = b > a ? b : a;
+    if (b == -INFINITY)
+        return;
+    vf keep = a == -INFINITY ? v_zero() : v_exp(v_all(a - max)), add = v_exp(v_all(b - max));
+    float *to = total->values + row * padded;
+    const float *from = part->values + row * padded;
+    for (int64_t i = 0; i < padded; i += V)
+        v_store(to + i, v_fma(v_load(from + i), add, v_load(to + i) * keep));
+    total->sum[row] = v_lane_0(v_fma(v_all(part->sum[row]), add, v_all(total->sum[row]) * keep));
+    total->max[row] = max;
+}
+
+INLINE vf attention_cap(vf score, float softcap)
+{
+    if (softcap > 0)
+        score = v_all(softcap) * v_tanh(score * v_all(1 / softcap));
+    return score;
+}
+
+#endif
