@@ -36,8 +36,8 @@ static char *path_of(const char *name)
 static bool try_build(const char *name, const char *compiler, const char *source, const char *more)
 {
     char command[600];
-    snprintf(command, sizeof command, "%s -Wall -Wextra -Werror -O1 -fPIC -shared -Iinclude %s %s -o %s -lm", compiler, more,
-             source, path_of(name));
+    snprintf(command, sizeof command, "%s -Wall -Wextra -Werror -O1 -fPIC -shared -Iinclude %s %s -o %s -lm", compiler, source,
+             more, path_of(name));
     return system(command) == 0;
 }
 
@@ -456,6 +456,24 @@ static double nmse(void)
     "kernel.add=whole kernel.glu=whole kernel.rms_norm=whole kernel.get_rows=whole kernel.rope=whole kernel.kv_write=whole "   \
     "kernel.attention=whole kernel.mul_mat=whole "
 
+static void read_logits(const char *name)
+{
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", getenv("HONE_DATA"), name);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    assert_int_equal(fread(want, sizeof want, 1, f), 1);
+    fclose(f);
+}
+
+static int products(const struct plan *p, const char *variant)
+{
+    int n = 0;
+    for (int k = 0; k < p->n_steps; k++)
+        n += p->steps[k].node->op == OP_MUL_MAT && !strcmp(p->steps[k].kernel->variant, variant);
+    return n;
+}
+
 static void test_right_logits(void **unused)
 {
     (void)unused;
@@ -473,12 +491,7 @@ static void test_right_logits(void **unused)
     };
     struct hone_model *m = open_model("quants/llama-Q4_0.gguf");
     struct hone_error e;
-    char path[4096];
-    snprintf(path, sizeof path, "%s/quants/llama-Q4_0.logits", getenv("HONE_DATA"));
-    FILE *f = fopen(path, "rb");
-    assert_non_null(f);
-    assert_int_equal(fread(want, sizeof want, 1, f), 1);
-    fclose(f);
+    read_logits("quants/llama-Q4_0.logits");
     load_whole();
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) {
         struct hone_session *s = open_session(m, runs[i].gates, true);
@@ -487,14 +500,10 @@ static void test_right_logits(void **unused)
             fail_msg("%s: %s", runs[i].gates, e.message);
         if (!(nmse() <= runs[i].within))
             fail_msg("%s: logits differ by %g", runs[i].gates, nmse());
-        int n = 0;
         assert_int_equal(session_plan(s, 1, 1, &p, &e), 0);
-        for (int k = 0; k < p->n_steps; k++) {
-            n += p->steps[k].node->op == OP_MUL_MAT && !strcmp(p->steps[k].kernel->variant, runs[i].kernel);
-            if (i == 0)
-                assert_true(p->steps[k].kernel->by_name_only || p->steps[k].node->op == OP_MUL);
-        }
-        assert_true(n >= 14);
+        for (int k = 0; k < p->n_steps && i == 0; k++)
+            assert_true(p->steps[k].kernel->by_name_only || p->steps[k].node->op == OP_MUL);
+        assert_true(products(p, runs[i].kernel) >= 14);
         hone_session_free(s);
     }
     hone_model_close(m);
@@ -532,6 +541,42 @@ static void test_fused(void **unused)
     hone_model_close(m);
 }
 
+static void example_is_right(const char *name, const char *gates, const char *variant, const char *model)
+{
+    char path[64];
+    struct hone_error e;
+    const struct plan *p;
+    snprintf(path, sizeof path, "%s.gguf", model);
+    struct hone_model *m = open_model(path);
+    snprintf(path, sizeof path, "%s.logits", model);
+    read_logits(path);
+    if (hone_plugin_load(path_of(name), &e))
+        fail_msg("%s", e.message);
+    struct hone_session *s = open_session(m, gates, true);
+    if (eval_all(s, got, &e))
+        fail_msg("%s", e.message);
+    if (!(nmse() <= 1e-9))
+        fail_msg("%s: logits of %s differ by %g", name, model, nmse());
+    assert_int_equal(session_plan(s, 1, 1, &p, &e), 0);
+    assert_true(products(p, variant) >= 14);
+    hone_session_free(s);
+    hone_model_close(m);
+}
+
+static void test_examples(void **unused)
+{
+    (void)unused;
+    build("example", "examples/kernel/q4_0.c", "-O3 -march=native");
+    example_is_right("example", "kernel=ref kernel.mul_mat.q4_0=q4_0_lanes", "q4_0_lanes", "quants/llama-Q4_0");
+    if (system("pkg-config --exists openblas 2>/dev/null")) {
+        print_message("left out: OpenBLAS is not installed\n");
+        return;
+    }
+    build("openblas", "examples/kernel/openblas.c", "$(pkg-config --cflags --libs openblas)");
+    example_is_right("openblas", "kernel=ref kernel.mul_mat=openblas", "openblas", "quants/llama-Q4_0");
+    example_is_right("openblas", "kernel=ref kernel.mul_mat=openblas", "openblas", "quants/llama-Q4_K_M");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -540,6 +585,7 @@ int main(void)
         cmocka_unit_test(test_unfit),         cmocka_unit_test(test_run),
         cmocka_unit_test(test_cplusplus),     cmocka_unit_test(test_params_are_complete),
         cmocka_unit_test(test_right_logits),  cmocka_unit_test(test_fused),
+        cmocka_unit_test(test_examples),
     };
     return cmocka_run_group_tests_name("plugin", tests, make_folder, remove_folder);
 }
