@@ -1,60 +1,50 @@
 #!/bin/sh
-# hone against llama.cpp, interleaved: the same file, threads, depth and minute. A round is one process of each, in turns first; the ratio
-# of a round is one sample, so the machine's drift falls out. The read roof is measured by hone between the samples.
+# peer.sh [peer.py's arguments]: measures llama.cpp, the peer that hone's ratios are taken against.
 #
-#   bench/peer.sh [MODEL...]     ROUNDS=9 THREADS=2 DEPTH=64 STEPS=32 PREFILL=128 BUSY=yes
+#   bench/peer.sh MODEL -t 2 -p 128 -n 64     prefill and decode tokens a second, one line of JSON
+#   bench/peer.sh --python                    prints the Python that has the peer, and ends (tests/golden/*.py run with it)
+#   bench/peer.sh                             measures SmolLM2 as a sign of life (`make bench` runs every script without arguments)
 #
-# Without a model: synthetic llama3.2-1b in Q4_0 and Q4_K_M, and SmolLM2. The peer is PyPI's llama-cpp-python at the version below, built
-# natively from source into the cache folder on the first run (some ten minutes).
+# The peer is built once from its source package, natively (GGML_NATIVE, the compiler's best for this CPU), into a virtual environment
+# in the cache folder ($CACHE, default $HONE_CACHE or ${XDG_CACHE_HOME:-~/.cache}/hone), and pinned, so that a ratio of today can be
+# compared with one of next month: a prebuilt wheel would be the slower peer. The folder's name holds the version; PEER_PYTHON=...
+# uses another Python that has it instead. The first build takes about 5 minutes on two cores. OFFLINE=1 builds nothing: exit code 77.
 set -eu
 cd "$(dirname "$0")/.."
 version=0.3.36
-hone=${B:-build}/hone
 CACHE=${CACHE:-${HONE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hone}}
-rounds=${ROUNDS:-9} threads=${THREADS:-2} depth=${DEPTH:-64} steps=${STEPS:-32} prefill=${PREFILL:-128}
-python=${PEER_PYTHON:-$CACHE/peer-$version/bin/python}
+venv=$CACHE/peer-$version
 
-if [ ! -x "$python" ]; then
-    echo "bench: building llama-cpp-python $version natively (once)" >&2
-    python3 -m venv "$CACHE/peer-$version"
-    CMAKE_ARGS="-DGGML_NATIVE=ON" CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) \
-        "$CACHE/peer-$version/bin/pip" install -q --no-binary llama-cpp-python "llama-cpp-python==$version" >&2
+has_peer() { # python
+    "$1" -c "import llama_cpp, sys; sys.exit(llama_cpp.__version__ != '$version')" >/dev/null 2>&1
+}
+
+build() {
+    mkdir -p "$CACHE"
+    exec 9>"$CACHE/.peer.lock"
+    flock 9
+    ! has_peer "$venv/bin/python" || return 0
+    [ -z "${OFFLINE:-}" ] || { echo "peer: SKIPPED: OFFLINE is set and $venv is not there" >&2; exit 77; }
+    echo "peer: building llama-cpp-python $version natively into $venv (once, some minutes)" >&2
+    rm -rf "$venv"
+    python3 -m venv "$venv" >&2 || { echo "peer: python3 with venv is needed (Debian: python3-venv)" >&2; exit 4; }
+    "$venv/bin/python" -m pip install -q numpy gguf jinja2 >&2
+    CMAKE_ARGS='-DGGML_NATIVE=ON -DCMAKE_BUILD_TYPE=Release' CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) \
+        "$venv/bin/python" -m pip install -q --no-binary llama-cpp-python "llama-cpp-python==$version" >&2 || {
+        rm -rf "$venv"
+        echo "peer: llama-cpp-python $version could not be built (it needs a C++ compiler: Debian g++)" >&2
+        exit 4
+    }
+    has_peer "$venv/bin/python"
+}
+
+python=${PEER_PYTHON:-$venv/bin/python}
+if ! has_peer "$python"; then
+    [ -z "${PEER_PYTHON:-}" ] || { echo "peer: $PEER_PYTHON has no llama-cpp-python $version" >&2; exit 2; }
+    build
 fi
-
-# What spoils figures, said before they are taken.
-awk '$1 == "cpu" && $9 > 0 && $9 / ($2 + $3 + $4 + $5 + $9) > 0.02 { print "bench: warning: the host has stolen " int(100 * $9 / ($2 + $3 + $4 + $5 + $9)) " % of the time since boot" }' /proc/stat >&2
-load=$(cut -d ' ' -f 1 /proc/loadavg)
-if [ "$(printf '%.0f' "$load")" -gt 0 ]; then
-    echo "bench: warning: load average $load before the first sample; figures taken beside other work mean little" >&2
-fi
-grep -qE '\[(always|madvise)\]' /sys/kernel/mm/transparent_hugepage/enabled 2>/dev/null || echo "bench: warning: no huge pages" >&2
-"$hone" --version | grep -q -- '-O0\|sanitize' && echo "bench: warning: a debug build" >&2
-
-if [ $# = 0 ]; then
-    for type in Q4_0 Q4_K_M; do
-        [ -f "$CACHE/synth-1b-$type.gguf" ] || "$hone" synth llama3.2-1b $type "$CACHE/synth-1b-$type.gguf" >&2
-    done
-    set -- "$CACHE/synth-1b-Q4_0.gguf" "$CACHE/synth-1b-Q4_K_M.gguf" "$(sh examples/fetch.sh smollm2)"
-fi
-
-for model in "$@"; do
-    samples=$(mktemp)
-    i=0
-    while [ $i -lt "$rounds" ]; do
-        order="hone peer"
-        [ $((i % 2)) = 0 ] || order="peer hone"
-        for engine in $order; do
-            if [ $engine = peer ]; then
-                "$python" bench/peer.py "$model" "$threads" "$steps" "$depth" "$prefill" 3 | sed "s/^{/{\"round\": $i, /"
-            else
-                "$hone" trace -m "$model" -t "$threads" -d "$depth" -r "$steps" -o jsonl |
-                    sed "s/^{/{\"engine\": \"hone\", \"kind\": \"decode\", \"round\": $i, /"
-                "$hone" trace -m "$model" -t "$threads" -p "$prefill" -r 3 -o jsonl |
-                    sed "s/^{/{\"engine\": \"hone\", \"kind\": \"prefill\", \"round\": $i, /"
-            fi
-        done >>"$samples"
-        i=$((i + 1))
-    done
-    "$python" bench/peer_table.py "$model" "$samples"
-    rm -f "$samples"
-done
+case ${1:-} in
+--python) echo "$python" ;;
+'') exec "$python" bench/peer.py "$(sh examples/fetch.sh smollm2)" ;;
+*) exec "$python" bench/peer.py "$@" ;;
+esac

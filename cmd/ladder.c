@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static int n_texts = 6, text_tokens = 48;
+static int n_texts = 6, prompt_tokens = 32, n_greedy = 32;
 static float seconds = 1.0f, kl_bound = 0.01f;
 static const char *resume, *jsonl_path;
 static bool no_cache;
@@ -19,7 +19,8 @@ static const struct option *options(int *n)
     static const struct option table[] = {
         SESSION_OPTIONS,
         {"--texts", OPTION_INT, &n_texts, "N", "texts that are compared, of 12", 1, N_TEXTS},
-        {"--text-tokens", OPTION_INT, &text_tokens, "N", "tokens of each at most", 2, 4096},
+        {"--prompt-tokens", OPTION_INT, &prompt_tokens, "N", "tokens of each text at most", 2, 4096},
+        {"--greedy", OPTION_INT, &n_greedy, "N", "tokens that the reference goes on by, which are compared", 1, 4096},
         {"--seconds", OPTION_FLOAT, &seconds, "S", "time of each throughput measurement", 0.01, 3600},
         {"--kl", OPTION_FLOAT, &kl_bound, "X", "largest mean KL divergence that is kept", 0, 100},
         {"--jsonl", OPTION_TEXT, &jsonl_path, "FILE", "append a JSON line a rung, to resume from", 0, 0},
@@ -107,8 +108,8 @@ static int run(int n_args, char **args)
     bool all_local = false;
     if (n_args)
         return cmd_refuse(HONE_EUSAGE, "ladder: '%s' is no option", args[0]);
-    if (model_args.set || model_args.recipe || model_args.type_k || model_args.type_v)
-        return cmd_refuse(HONE_EUSAGE, "ladder: it sets gates and KV types itself; --set, --recipe, -ctk and -ctv have no place here");
+    if (model_args.recipe || model_args.type_k || model_args.type_v)
+        return cmd_refuse(HONE_EUSAGE, "ladder: it sets gates and KV types itself; --recipe, -ctk and -ctv have no place here");
     if (jsonl_path && resume && strcmp(jsonl_path, resume) != 0)
         return cmd_refuse(HONE_EUSAGE, "ladder: --resume FILE appends to FILE; --jsonl names another");
     int rc = cmd_open_model(&m);
@@ -120,13 +121,14 @@ static int run(int n_args, char **args)
             rc = cmd_refuse(HONE_ERESOURCE, "%s: %s", lines, strerror(errno));
     }
     if (!rc) {
-        struct ladder_options o = {.session = hone_session_defaults(), .n_texts = n_texts, .text_tokens = (size_t)text_tokens,
+        struct ladder_options o = {.session = hone_session_defaults(), .n_texts = n_texts, .prompt_tokens = (size_t)prompt_tokens, .n_greedy = (size_t)n_greedy,
                                    .seconds = (double)seconds, .kl_bound = (double)kl_bound,
                                    .cache = no_cache ? NULL : cache_folder(cache, sizeof cache), .resume = resume};
-        o.session.n_ctx = model_args.n_ctx ? model_args.n_ctx : text_tokens + 512;
+        o.session.n_ctx = model_args.n_ctx ? model_args.n_ctx : prompt_tokens + n_greedy + 512;
         o.session.n_threads = model_args.n_threads;
         o.session.n_batch = model_args.n_batch;
         o.session.poll = model_args.poll;
+        o.session.gates = model_args.set; /* below the ladder's own: which kernel an op takes once it may */
         interrupt_session(NULL);
         if (ladder_run(m, &o, each, progress, &c, &all_local, &e))
             rc = cmd_fail(&e);
@@ -146,5 +148,5 @@ static int run(int n_args, char **args)
 
 const struct command command_ladder = {
     "ladder", "from all-reference to all-local, one change a rung, each measured and judged", "",
-    "hone ladder -m model.gguf --jsonl rungs.jsonl", options, run, NULL,
+    "hone ladder -m model.gguf --jsonl rungs.jsonl\nhone ladder -m model.gguf --plugin ./mine.so --set kernel.mul_mat.q4_0=mine", options, run, NULL,
 };

@@ -81,6 +81,7 @@ void comparison_judge(struct comparison *c, double kl_bound)
 {
     double *kl = calloc(c->n + 1, sizeof *kl), nmse = 0, kl_sum = 0;
     c->equal = c->excused = c->wrong = 0;
+    c->nmse_max = 0;
     c->first_wrong = c->n;
     for (size_t i = 0; i < c->n; i++) {
         const struct compare_position *p = &c->positions[i];
@@ -91,6 +92,8 @@ void comparison_judge(struct comparison *c, double kl_bound)
         if (!same && c->first_wrong == c->n)
             c->first_wrong = i;
         nmse += (double)p->nmse;
+        if ((double)p->nmse > c->nmse_max)
+            c->nmse_max = (double)p->nmse;
         kl_sum += (double)p->kl;
         if (kl)
             kl[i] = (double)p->kl;
@@ -137,8 +140,8 @@ const char *compare_class_name(enum compare_class v)
 
 json_t *comparison_json(const struct comparison *c)
 {
-    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f}", "verdict", compare_class_name(c->verdict), "reason", c->reason,
+    return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "verdict", compare_class_name(c->verdict), "reason", c->reason,
                      "positions", (json_int_t)c->n, "top1_equal", (json_int_t)c->equal, "near_ties", (json_int_t)c->excused, "wrong",
-                     (json_int_t)c->wrong, "kl_mean", c->kl_mean, "kl_p99", c->kl_p99, "kl_max", c->kl_max, "nmse", c->nmse,
+                     (json_int_t)c->wrong, "kl_mean", c->kl_mean, "kl_p99", c->kl_p99, "kl_max", c->kl_max, "nmse", c->nmse, "nmse_max", c->nmse_max,
                      "largest_logit_error", c->largest_error);
 }

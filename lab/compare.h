@@ -33,7 +33,7 @@ struct comparison {
     /* Filled by comparison_judge: */
     size_t equal, excused, wrong; /* positions whose top-1 agrees, is excused, is neither */
     size_t first_wrong;     /* of those that differ, excused or not; n: none */
-    double kl_mean, kl_p99, kl_max, nmse;
+    double kl_mean, kl_p99, kl_max, nmse, nmse_max; /* nmse: the mean over positions */
     enum compare_class verdict;
     char reason[160];       /* of CLASS_DIFFERENT, "" otherwise */
 };

@@ -41,10 +41,16 @@ static void append(char *text, size_t size, const char *more)
     snprintf(text + n, size - n, "%s", more);
 }
 
-/* What is not allowed yet stays on the reference; a quantize node appears and runs with the product that wants it. */
+static const char *user_gates(const struct ladder *l)
+{
+    return l->o->session.gates ? l->o->session.gates : "";
+}
+
+/* What is not allowed yet stays on the reference; a quantize node appears and runs with the product that wants it. The user's gates come
+ * first: for what is not allowed yet, the later ones win. */
 static void gates_now(const struct ladder *l, char *text, size_t size)
 {
-    snprintf(text, size, "fuse=off");
+    snprintf(text, size, "%s%sfuse=off", user_gates(l), *user_gates(l) ? " " : "");
     for (int f = 0; f < N_FUSIONS; f++)
         if (l->fuse_on[f]) {
             append(text, size, " fuse.");
@@ -156,7 +162,9 @@ static int climb(struct ladder *l, struct rung *r, int op, int f, struct hone_er
 {
     struct hone_session *s = NULL;
     const struct plan *decode, *prefill;
-    if (r->kind != RUNG_LOCAL)
+    if (r->kind == RUNG_LOCAL)
+        snprintf(r->gates, sizeof r->gates, "%s", user_gates(l));
+    else
         gates_now(l, r->gates, sizeof r->gates);
     int rc = 0;
     if (take_over(l, r)) {
@@ -203,15 +211,15 @@ static int rung_simple(struct ladder *l, enum rung_kind kind, const char *name, 
     return rc;
 }
 
-/* Has op a kernel beside the reference on any backend? */
-static bool op_has_kernel(int op)
+/* Has op a kernel beside the reference on any backend? One that runs by name alone counts where the user's gates name it. */
+static bool op_has_kernel(const struct ladder *l, int op)
 {
     int n_backends, n;
     const struct backend *const *list = backend_list(&n_backends);
     for (int b = 0; b < n_backends; b++) {
         const struct kernel *const *k = list[b]->kernels(&n);
         for (int i = 0; i < n; i++)
-            if ((int)k[i]->op == op && strcmp(k[i]->variant, "ref") != 0)
+            if ((int)k[i]->op == op && strcmp(k[i]->variant, "ref") != 0 && (!k[i]->by_name_only || strstr(user_gates(l), k[i]->variant)))
                 return true;
     }
     return false;
@@ -290,14 +298,16 @@ int ladder_run(const struct hone_model *m, const struct ladder_options *o, rung_
                bool *all_local, struct hone_error *e)
 {
     struct ladder l = {.m = m, .o = o, .each = each, .progress = progress, .user = user};
+    struct rung r;
     *all_local = false;
+    if (strlen(user_gates(&l)) > sizeof r.gates / 2)
+        return err_set(e, HONE_EUSAGE, "gates of %zu bytes are more than a ladder carries", strlen(user_gates(&l)));
     int rc = read_earlier(&l, e);
     if (!rc)
         rc = survey(&l, e);
     snprintf(l.what, sizeof l.what, "reference logits");
     if (!rc)
-        rc = reference_make(&l.ref, m, &o->session, o->n_texts, o->text_tokens, o->cache, tell, &l, e);
-    struct rung r;
+        rc = reference_make(&l.ref, m, &o->session, o->n_texts, o->prompt_tokens, o->n_greedy, o->cache, tell, &l, e);
     if (!rc)
         rc = rung_simple(&l, RUNG_REFERENCE, "reference", &r, e);
     if (!rc) {
@@ -305,10 +315,10 @@ int ladder_run(const struct hone_model *m, const struct ladder_options *o, rung_
         rc = rung_simple(&l, RUNG_KV, "kv=f16", &r, e);
         l.kv_f16 = r.kept;
     }
-    if (!rc && l.op_there[OP_MUL_MAT] && op_has_kernel(OP_MUL_MAT))
+    if (!rc && l.op_there[OP_MUL_MAT] && op_has_kernel(&l, OP_MUL_MAT))
         rc = rung_op(&l, OP_MUL_MAT, e);
     for (int op = 0; op < N_OPS && !rc; op++)
-        if (op != OP_MUL_MAT && op != OP_QUANTIZE && l.op_there[op] && op_has_kernel(op))
+        if (op != OP_MUL_MAT && op != OP_QUANTIZE && l.op_there[op] && op_has_kernel(&l, op))
             rc = rung_op(&l, op, e);
     for (int f = 0; f < N_FUSIONS && !rc; f++)
         rc = rung_fusion(&l, f, e);

@@ -7,9 +7,11 @@
 #include "lab/texts.h"
 
 struct ladder_options {
-    struct hone_session_params session; /* gates and KV types are the ladder's */
+    /* KV types are the ladder's. gates: kernels that ops take once they are off the reference (a plug-in's, say); NULL: the planner's
+     * choice. */
+    struct hone_session_params session;
     int n_texts;        /* compared texts */
-    size_t text_tokens; /* of each at most */
+    size_t prompt_tokens, n_greedy; /* of each: prompt at most, and the reference's continuation, which is compared */
     double seconds;     /* a measurement of throughput takes at most about this */
     double kl_bound;
     const char *cache;  /* folder for the reference's logits; NULL: none */

@@ -146,7 +146,7 @@ static int verify(struct tune *t, const struct hone_model *m, const struct tune_
     struct hone_session_params p = o->session;
     p.gates = t->gates;
     p.recipe = NULL;
-    int rc = reference_make(&ref, m, &o->session, 2, 32, NULL, NULL, NULL, e);
+    int rc = reference_make(&ref, m, &o->session, 4, 24, 24, NULL, NULL, NULL, e);
     if (rc)
         return rc;
     rc = hone_session_create(&s, m, &p, e);

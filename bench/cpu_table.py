@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The table of bench/peer.sh: paired ratios a round, their median and quartiles. peer_table.py MODEL SAMPLES"""
+"""The table of bench/cpu.sh: paired ratios a round, their median and quartiles. cpu_table.py MODEL SAMPLES"""
 import json
 import os
 import statistics
@@ -18,8 +18,8 @@ def main():
     for line in open(path):
         s = json.loads(line)
         r = rounds.setdefault(s["round"], {})
-        if s["engine"] == "llama.cpp":
-            r["peer_decode"], r["peer_prefill"] = 1 / s["decode_s"], s["prefill_tokens"] / s["prefill_s"]
+        if s["engine"] == "peer":
+            r["peer_decode"], r["peer_prefill"] = s["decode_tokens_per_second"], s["prefill_tokens_per_second"]
         elif s["kind"] == "decode":
             r["decode"], r["roof"] = 1e9 / s["step_ns"], s["read_roof"]
             r["bytes"] = sum(n["bytes"] for n in s["nodes"] if n["op"] != "attention")
