@@ -95,6 +95,11 @@ INLINE vf v_copysign(vf a, vf b)
 {
     return _mm512_or_ps(_mm512_andnot_ps(_mm512_set1_ps(-0.0f), a), _mm512_and_ps(_mm512_set1_ps(-0.0f), b));
 }
+/* Lanes 2 i and 2 i + 1 exchanged. */
+INLINE vf v_swap_pairs(vf a)
+{
+    return _mm512_permute_ps(a, 0xb1);
+}
 /* To the nearest whole number, ties to even. */
 INLINE vf v_round(vf a)
 {
@@ -272,6 +277,10 @@ INLINE vf v_abs(vf a)
 INLINE vf v_copysign(vf a, vf b)
 {
     return _mm256_or_ps(_mm256_andnot_ps(_mm256_set1_ps(-0.0f), a), _mm256_and_ps(_mm256_set1_ps(-0.0f), b));
+}
+INLINE vf v_swap_pairs(vf a)
+{
+    return _mm256_permute_ps(a, 0xb1);
 }
 INLINE vf v_round(vf a)
 {

@@ -256,6 +256,15 @@ static inline const float *row_read_repeated(const struct rows *r, const struct 
     return row_read(r, row);
 }
 
+/* Writes row (i1, i2, i3) of any format and strides. */
+static inline void row_write(const struct tensor *t, int64_t i1, int64_t i2, int64_t i3, const float *src)
+{
+    if (tensor_rows_contiguous(t))
+        row_pack(t->format, src, tensor_row(t, i1, i2, i3), t->ne[0]);
+    else
+        tensor_write_row(t, i1, i2, i3, src);
+}
+
 /* ---- shares */
 
 /* What is left of a worker's share of rows of n elements. */
