@@ -1,0 +1,4 @@
+/* scale_avx2.c: a * scale + bias (elementwise.h). */
+#include "backends/cpu/elementwise.h"
+
+ELEMENTWISE_KERNEL_OF(SCALE, scale, elementwise_scale);
