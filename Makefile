@@ -18,6 +18,7 @@ export CACHE B
 MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
 .DELETE_ON_ERROR:
+.SECONDARY:
 .PHONY: all lib demo test soak check bench fuzz fuzz-build deps asan tsan install clean units format
 
 # What the libraries need, found (and on Debian installed) once; made anew when .ci/setup changes.
