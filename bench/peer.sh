@@ -8,7 +8,8 @@
 # The peer is built once from its source package, natively (GGML_NATIVE, the compiler's best for this CPU), into a virtual environment
 # in the cache folder ($CACHE, default $HONE_CACHE or ${XDG_CACHE_HOME:-~/.cache}/hone), and pinned, so that a ratio of today can be
 # compared with one of next month: a prebuilt wheel would be the slower peer. The folder's name holds the version; PEER_PYTHON=...
-# uses another Python that has it instead. The first build takes about 5 minutes on two cores. OFFLINE=1 builds nothing: exit code 77.
+# uses another Python that has it instead. pip's cache is passed by: a wheel in it may have been built with other flags or for another
+# CPU. The first build takes about 5 minutes on two cores. OFFLINE=1 builds nothing: exit code 77.
 set -eu
 cd "$(dirname "$0")/.."
 version=0.3.36
@@ -30,7 +31,7 @@ build() {
     python3 -m venv "$venv" >&2 || { echo "peer: python3 with venv is needed (Debian: python3-venv)" >&2; exit 4; }
     "$venv/bin/python" -m pip install -q numpy gguf jinja2 >&2
     CMAKE_ARGS='-DGGML_NATIVE=ON -DCMAKE_BUILD_TYPE=Release' CMAKE_BUILD_PARALLEL_LEVEL=$(nproc) \
-        "$venv/bin/python" -m pip install -q --no-binary llama-cpp-python "llama-cpp-python==$version" >&2 || {
+        "$venv/bin/python" -m pip install -q --no-cache-dir --no-binary llama-cpp-python "llama-cpp-python==$version" >&2 || {
         rm -rf "$venv"
         echo "peer: llama-cpp-python $version could not be built (it needs a C++ compiler: Debian g++)" >&2
         exit 4
