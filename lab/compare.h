@@ -2,7 +2,8 @@
  * tokens (teacher forcing), so that one flipped token does not hide the rest.
  *
  * Near-tie: a differing top-1 is excused only if the reference's gap between its two best logits is at most 4 times the RMS logit error at
- * that position, and that error is within the bound of the weight type. More than 2 % of positions excused is a failure. */
+ * that position, and that error is within the bound of the weight type. More than 2 % of positions excused, beyond what chance
+ * gives in a sample of this size, is a failure. */
 #ifndef LAB_COMPARE_H
 #define LAB_COMPARE_H
 
