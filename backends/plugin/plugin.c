@@ -4,8 +4,8 @@
  * dead process or a wrong number. It is first opened in a child (probe.c), where it may crash or hang; its table is checked
  * entry by entry (table.c), its layouts are packed and restored (prove.c); only then is it opened here. Its kernels are
  * registered under by_name_only: no plan takes one that no gate names. A plug-in stays until the process ends, since plans,
- * weights and records point into it. Running plug-ins in a process of their own was the alternative: every weight would have
- * to be shared memory, and a call costs 5 us where a matvec takes 50. */
+ * weights and records point into it. Running plug-ins in a process of their own was the alternative: every weight and value
+ * would have to be shared memory, and each of hundreds of nodes a step would cost a wake-up of another process. */
 #include "backends/plugin/plugin.h"
 
 #include "formats/layouts.h"

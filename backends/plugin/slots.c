@@ -5,9 +5,9 @@
  * looks up its plug-in. The alternative, a kernel as one more argument, would change every kernel and every caller for the sake
  * of these; making code at run time needs pages that may be written and run.
  *
- * Views are made anew for each call, on the stack: a decode step calls a kernel 200 times on each worker, and a view of a
- * mul_mat takes about 60 ns. Keeping them with the plan was the alternative; addresses change whenever a plan is bound, so each
- * use would have to ask. */
+ * Views are made anew for each call, on the stack: 0.12 us for a mul_mat, 0.3 us for a fused group of three (a million calls of
+ * an empty kernel, on a busy machine), against 20 us and more for the work. Keeping them with the plan was the
+ * alternative; addresses change whenever a plan is bound, so each use would have to ask. */
 #include "backends/plugin/plugin.h"
 
 #include <math.h>
