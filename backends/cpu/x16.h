@@ -85,39 +85,43 @@ struct x16_slots {
     int64_t row[2]; /* the first */
 };
 
-/* Codes of up to VEC_TOGETHER slots times `tokens` (1 or VEC_TOKENS) tokens, added to sums[token][slot]. */
+/* Codes of up to VEC_TOGETHER slots times `tokens` (1 or VEC_TOKENS) tokens, added to sums[token][slot]. A half at a time in
+ * formats with halves, so that the integer sums of one are alive. */
 VEC_INLINE void x16_step(const struct x16_format *f, vec_u (*w)[8], const struct x16_scales *s, const struct x16_act *act,
                          int tokens, int slots, int stride, float *sums)
 {
-    vec_u low[VEC_TOKENS][VEC_TOGETHER], high[VEC_TOKENS][VEC_TOGETHER];
+    const int halves = f->halves ? 2 : 1;
+    vec_f sum[VEC_TOKENS][VEC_TOGETHER];
     const int8_t *x[VEC_TOKENS];
 #pragma GCC unroll 4
-    for (int t = 0; t < tokens; t++) {
+    for (int t = 0; t < tokens; t++)
         x[t] = act[t].q;
 #pragma GCC unroll 2
-        for (int i = 0; i < slots; i++) {
-            low[t][i] = vec_all(f->mins ? (uint32_t)X16_MAGIC : (uint32_t)act[t].init[0]);
-            high[t][i] = vec_all(f->mins ? (uint32_t)X16_MAGIC : (uint32_t)act[t].init[1]);
-        }
+    for (int h = 0; h < halves; h++) {
+        vec_u dots[VEC_TOKENS][VEC_TOGETHER];
+#pragma GCC unroll 4
+        for (int t = 0; t < tokens; t++)
+#pragma GCC unroll 2
+            for (int i = 0; i < slots; i++)
+                dots[t][i] = vec_all(f->mins ? (uint32_t)X16_MAGIC : (uint32_t)act[t].init[h]);
+        vec_dots(dots, w, x, 8 / halves * h, 8 / halves, tokens, slots, f->top);
+#pragma GCC unroll 4
+        for (int t = 0; t < tokens; t++)
+#pragma GCC unroll 2
+            for (int i = 0; i < slots; i++) {
+                if (h == 0)
+                    sum[t][i] = vec_load_f32(sums + (size_t)t * (size_t)stride + i * VEC_ROWS);
+                vec_f scaled = vec_fma((vec_f)dots[t][i], s[i].scale[h], s[i].magic[h]);
+                sum[t][i] = vec_fma(scaled, vec_all_f32(act[t].d), sum[t][i]);
+                if (f->mins)
+                    sum[t][i] = vec_fma(s[i].min[h], vec_all_f32(act[t].sum[h]), sum[t][i]);
+            }
     }
-    vec_dots(low, w, x, 0, f->halves ? 4 : 8, tokens, slots, f->top);
-    if (f->halves)
-        vec_dots(high, w, x, 4, 4, tokens, slots, f->top);
 #pragma GCC unroll 4
     for (int t = 0; t < tokens; t++)
 #pragma GCC unroll 2
-        for (int i = 0; i < slots; i++) {
-            float *to = sums + (size_t)t * (size_t)stride + i * VEC_ROWS;
-            vec_f d = vec_all_f32(act[t].d), sum = vec_load_f32(to);
-            sum = vec_fma(vec_fma((vec_f)low[t][i], s[i].scale[0], s[i].magic[0]), d, sum);
-            if (f->halves)
-                sum = vec_fma(vec_fma((vec_f)high[t][i], s[i].scale[1], s[i].magic[1]), d, sum);
-            if (f->mins)
-                sum = vec_fma(s[i].min[0], vec_all_f32(act[t].sum[0]), sum);
-            if (f->mins && f->halves)
-                sum = vec_fma(s[i].min[1], vec_all_f32(act[t].sum[1]), sum);
-            vec_store_f32(to, sum);
-        }
+        for (int i = 0; i < slots; i++)
+            vec_store_f32(sums + (size_t)t * (size_t)stride + i * VEC_ROWS, sum[t][i]);
 }
 
 /* Weights of group g of `together` slots from `first` on, unpacked; what lies X16_AHEAD bytes behind them is asked for. */
@@ -143,7 +147,8 @@ VEC_INLINE void x16_unpack(const struct x16_format *f, const struct x16_slots *s
 VEC_INLINE void x16_tile(const struct x16_format *f, const struct x16_slots *slots, int n_slots, int64_t k,
                          const struct x16_act *act, int tokens, bool unroll, float *sums)
 {
-    const int groups = f->block / 32, stride = 2 * VEC_ROWS;
+    /* Two scales a vector of rows leave room for the sums of fewer tokens: 4 to 13 % faster than with as many. */
+    const int groups = f->block / 32, stride = 2 * VEC_ROWS, step = f->halves ? VEC_TOKENS / 2 : VEC_TOKENS;
     const int together = n_slots < VEC_TOGETHER ? n_slots : VEC_TOGETHER;
     const uint8_t *block[2] = {slots->group[0], slots->group[1]};
     vec_u w[VEC_TOGETHER][8];
@@ -168,8 +173,8 @@ VEC_INLINE void x16_tile(const struct x16_format *f, const struct x16_slots *slo
                     float *to = sums + first * VEC_ROWS;
                     x16_unpack(f, slots, block, head, g, first, together, w, s);
                     int t = 0;
-                    for (; t + VEC_TOKENS <= tokens; t += VEC_TOKENS)
-                        x16_step(f, w, s, x + t, VEC_TOKENS, together, stride, to + t * stride);
+                    for (; t + step <= tokens; t += step)
+                        x16_step(f, w, s, x + t, step, together, stride, to + t * stride);
                     for (; t < tokens; t++)
                         x16_step(f, w, s, x + t, 1, together, stride, to + t * stride);
                 }
