@@ -5,8 +5,8 @@
  * are dropped here, so that behind this file there are only rows that exist, in ascending order of position; nothing reads a
  * cell that no token attends to, whatever lies in it.
  *
- * F32, F16 and BF16 rows are read where they lie, in the loops that use them. Other formats, odd head sizes and strides are
- * unpacked into scratch first, padded with zeros: twice the instructions, and no case more for the loops. */
+ * F32, F16, BF16, Q8_0 and Q4_0 rows are read where they lie, in the loops that use them. Other formats, odd head sizes and
+ * strides are unpacked into scratch first, padded with zeros: more instructions, and no case more for the loops. */
 #ifndef BACKENDS_CPU_ATTENTION_CACHE_H
 #define BACKENDS_CPU_ATTENTION_CACHE_H
 
@@ -21,7 +21,7 @@ struct cache {
     const struct tensor *t;
     int64_t n, padded;     /* values of a row; and as loops read them, whole vectors */
     bool direct;           /* rows need no unpacking */
-    enum format_id format; /* of the rows as loops see them: F32, F16 or BF16 */
+    enum format_id format; /* of the rows as loops see them */
 };
 
 static inline int64_t attention_padded(int64_t n)
@@ -32,8 +32,9 @@ static inline int64_t attention_padded(int64_t n)
 static inline struct cache cache_of(const struct tensor *t)
 {
     struct cache c = {.t = t, .n = t->ne[0], .padded = attention_padded(t->ne[0])};
-    bool plain = t->format == FORMAT_F32 || t->format == FORMAT_F16 || t->format == FORMAT_BF16;
-    c.direct = plain && c.n == c.padded && tensor_rows_contiguous(t);
+    bool known = t->format == FORMAT_F32 || t->format == FORMAT_F16 || t->format == FORMAT_BF16 || t->format == FORMAT_Q8_0 ||
+                 t->format == FORMAT_Q4_0;
+    c.direct = known && c.n == c.padded && tensor_rows_contiguous(t);
     c.format = c.direct ? t->format : FORMAT_F32;
     return c;
 }
@@ -61,18 +62,46 @@ static inline void cache_rows(const struct cache *c, int64_t kv_head, const int3
             if (values != row)
                 memcpy(row, values, sizeof *row * (size_t)c->n);
         }
-        memset(row + c->n, 0, sizeof *row * (size_t)(c->padded - c->n));
+        for (int64_t j = c->n; j < c->padded; j++)
+            row[j] = 0;
         rows[i] = (const char *)row;
     }
 }
 
-/* V values from i on of a row in `format`, which is a constant wherever this is inlined. */
+/* V values from i on, a multiple of V, of a row in `format`, which is a constant wherever this is inlined. */
 INLINE vf cache_load(enum format_id format, const char *row, int64_t i)
 {
     return format == FORMAT_F16    ? v_load_f16(row + 2 * i)
            : format == FORMAT_BF16 ? v_load_bf16(row + 2 * i)
+           : format == FORMAT_Q8_0 ? row_load_q8_0(row, i)
+           : format == FORMAT_Q4_0 ? row_load_q4_0(row, i)
                                    : v_load(row + 4 * i);
 }
+
+/* The same from i + u on, where i is a multiple of a block's 32 values and u a constant: what depends on u is settled at
+ * compile time. */
+INLINE vf cache_load_at(enum format_id format, const char *row, int64_t i, int u)
+{
+    const int64_t block = format == FORMAT_Q8_0 ? sizeof(struct block_q8_0) : sizeof(struct block_q4_0);
+    if (format == FORMAT_Q8_0 || format == FORMAT_Q4_0)
+        return cache_load(format, row + i / 32 * block, u);
+    return cache_load(format, row, i + u);
+}
+
+/* Calls fn(format as a constant, ...) and returns what it returns. */
+#define CACHE_AS(format, fn, ...)                                                                                              \
+    switch (format) {                                                                                                          \
+    case FORMAT_F16:                                                                                                           \
+        return fn(FORMAT_F16, __VA_ARGS__);                                                                                    \
+    case FORMAT_BF16:                                                                                                          \
+        return fn(FORMAT_BF16, __VA_ARGS__);                                                                                   \
+    case FORMAT_Q8_0:                                                                                                          \
+        return fn(FORMAT_Q8_0, __VA_ARGS__);                                                                                   \
+    case FORMAT_Q4_0:                                                                                                          \
+        return fn(FORMAT_Q4_0, __VA_ARGS__);                                                                                   \
+    default:                                                                                                                   \
+        return fn(FORMAT_F32, __VA_ARGS__);                                                                                    \
+    }
 
 /* The positions of a block that have a cell; behind the last, up to the end of its step, positions are -1. */
 struct block {
@@ -84,8 +113,18 @@ static inline void block_find(struct block *b, const struct tensor *map, int64_t
                               int64_t n_cells)
 {
     const char *from = (const char *)map->data + (size_t)sequence * map->nb[1];
+    int64_t p = low;
     int n = 0;
-    for (int64_t p = low; p <= high; p++) {
+    int32_t last = n_cells <= INT32_MAX ? (int32_t)(n_cells - 1) : INT32_MAX;
+    /* As a rule all positions have one. */
+    for (; map->nb[0] == sizeof(int32_t) && p + V <= high + 1; p += V, n += V) {
+        if (!v_every(v_within(from + (size_t)p * sizeof(int32_t), 0, last)))
+            break;
+        memcpy(b->cells + n, from + (size_t)p * sizeof(int32_t), V * sizeof(int32_t));
+        for (int j = 0; j < V; j++)
+            b->positions[n + j] = (int32_t)p + j;
+    }
+    for (; p <= high; p++) {
         int32_t cell;
         memcpy(&cell, from + (size_t)p * map->nb[0], sizeof cell);
         b->cells[n] = cell;

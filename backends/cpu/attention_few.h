@@ -57,11 +57,43 @@ INLINE void few_sums(const vf *a, int n, float *out)
 #endif
 }
 
+/* The same for 16 sums of several heads, which go to the rows of the scores. */
+INLINE void few_sums_16(vf (*sums)[16], int heads, float *scores)
+{
+    const int each = 16 / heads;
+    vf all[16];
+    float out[16];
+    UNROLL
+    for (int j = 0; j < 16; j++)
+        all[j] = sums[j / each][j % each];
+    few_sums(all, 16, out);
+    for (int h = 0; h < heads; h++)
+        memcpy(scores + h * ATTENTION_BLOCK, out + h * each, sizeof(float) * (size_t)each);
+}
+
+/* Adds the products of values i + u .. of the rows and the queries; u is a constant, i a multiple of a block. */
+INLINE void few_products(enum format_id format, int heads, int at_once, const char *const *row, int64_t i, int u,
+                         const float *queries, int64_t padded, vf (*sums)[16])
+{
+    vf q[FEW_HEADS];
+    UNROLL
+    for (int h = 0; h < heads; h++)
+        q[h] = v_load(queries + h * padded + i + u);
+    UNROLL
+    for (int j = 0; j < at_once; j++) {
+        vf k = cache_load_at(format, row[j], i, u);
+        UNROLL
+        for (int h = 0; h < heads; h++)
+            sums[h][j] = v_fma(k, q[h], sums[h][j]);
+    }
+}
+
 /* scores[h][cell] of `heads` heads for n cells; scores of the last cell may follow, up to a multiple of 16. */
 INLINE void few_scores_of(enum format_id format, int heads, const char *const *rows, int n, const float *queries,
                           int64_t padded, float *scores)
 {
     const int at_once = V == 16 ? (heads == 1 ? 16 : heads < 4 ? 8 : 4) : (heads == 1 ? 8 : 4);
+    const int turn = format == FORMAT_Q8_0 || format == FORMAT_Q4_0 ? 32 : V; /* a block's scale is widened once */
     for (int c = 0; c < n; c += at_once) {
         const char *row[16];
         vf sums[FEW_HEADS][16];
@@ -73,18 +105,13 @@ INLINE void few_scores_of(enum format_id format, int heads, const char *const *r
             UNROLL
         for (int j = 0; j < at_once; j++)
             sums[h][j] = v_zero();
-        for (int64_t i = 0; i < padded; i += V) {
-            vf q[FEW_HEADS];
+        for (int64_t i = 0; i < padded; i += turn)
             UNROLL
-            for (int h = 0; h < heads; h++)
-                q[h] = v_load(queries + h * padded + i);
-            UNROLL
-            for (int j = 0; j < at_once; j++) {
-                vf k = cache_load(format, row[j], i);
-                UNROLL
-                for (int h = 0; h < heads; h++)
-                    sums[h][j] = v_fma(k, q[h], sums[h][j]);
-            }
+        for (int u = 0; u < turn; u += V)
+            few_products(format, heads, at_once, row, i, u, queries, padded, sums);
+        if (heads * at_once == 16) {
+            few_sums_16(sums, heads, scores + c);
+            continue;
         }
         UNROLL
         for (int h = 0; h < heads; h++)
@@ -106,7 +133,7 @@ INLINE void few_values_of(enum format_id format, int heads, int vectors, const c
         vf x[4];
         UNROLL
         for (int j = 0; j < vectors; j++)
-            x[j] = cache_load(format, rows[c], i + j * V);
+            x[j] = vectors == 4 ? cache_load_at(format, rows[c], i, j * V) : cache_load(format, rows[c], i);
         UNROLL
         for (int h = 0; h < heads; h++) {
             vf w = v_all(weights[h * ATTENTION_BLOCK + c]);
@@ -162,23 +189,13 @@ INLINE void few_values_as(enum format_id format, int heads, const char *const *r
 static void few_scores(enum format_id format, int heads, const char *const *rows, int n, const float *queries, int64_t padded,
                        float *scores)
 {
-    if (format == FORMAT_F16)
-        few_scores_as(FORMAT_F16, heads, rows, n, queries, padded, scores);
-    else if (format == FORMAT_BF16)
-        few_scores_as(FORMAT_BF16, heads, rows, n, queries, padded, scores);
-    else
-        few_scores_as(FORMAT_F32, heads, rows, n, queries, padded, scores);
+    CACHE_AS(format, few_scores_as, heads, rows, n, queries, padded, scores)
 }
 
 static void few_values(enum format_id format, int heads, const char *const *rows, int n, const float *weights, float *values,
                        int64_t padded)
 {
-    if (format == FORMAT_F16)
-        few_values_as(FORMAT_F16, heads, rows, n, weights, values, padded);
-    else if (format == FORMAT_BF16)
-        few_values_as(FORMAT_BF16, heads, rows, n, weights, values, padded);
-    else
-        few_values_as(FORMAT_F32, heads, rows, n, weights, values, padded);
+    CACHE_AS(format, few_values_as, heads, rows, n, weights, values, padded)
 }
 
 /* Scores become weights; their maximum and sum. */

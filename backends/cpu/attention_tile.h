@@ -131,15 +131,8 @@ INLINE void tile_keys_as(enum format_id format, const char *const *rows, int n, 
         }
 }
 
-static void tile_keys(enum format_id format, const char *const *rows, int n, int64_t padded, float *keys)
-{
-    if (format == FORMAT_F16)
-        tile_keys_as(FORMAT_F16, rows, n, padded, keys);
-    else if (format == FORMAT_BF16)
-        tile_keys_as(FORMAT_BF16, rows, n, padded, keys);
-    else
-        tile_keys_as(FORMAT_F32, rows, n, padded, keys);
-}
+static void tile_keys(enum format_id format, const char *const *rows, int n, int64_t padded,
+                      float *keys){CACHE_AS(format, tile_keys_as, rows, n, padded, keys)}
 
 /* values[c] = row c as floats. Whether all are finite. */
 INLINE bool tile_values_as(enum format_id format, const char *const *rows, int n, int64_t padded, float *values)
@@ -156,11 +149,7 @@ INLINE bool tile_values_as(enum format_id format, const char *const *rows, int n
 
 static bool tile_values(enum format_id format, const char *const *rows, int n, int64_t padded, float *values)
 {
-    if (format == FORMAT_F16)
-        return tile_values_as(FORMAT_F16, rows, n, padded, values);
-    if (format == FORMAT_BF16)
-        return tile_values_as(FORMAT_BF16, rows, n, padded, values);
-    return tile_values_as(FORMAT_F32, rows, n, padded, values);
+    CACHE_AS(format, tile_values_as, rows, n, padded, values)
 }
 
 /* ---- a block */

@@ -126,12 +126,12 @@ INLINE vf v_select(vm m, vf a, vf b)
 {
     return _mm512_mask_blend_ps(m, b, a);
 }
-INLINE bool v_any(vm m)
+INLINE bool v_every(vm m)
 {
-    return m != 0;
+    return m == 0xffff;
 }
-/* Lanes whose number x lies in [lo, hi]. */
-INLINE vm v_within(const int32_t *x, int32_t lo, int32_t hi)
+/* Lanes whose int32 at x lies in [lo, hi]. */
+INLINE vm v_within(const void *x, int32_t lo, int32_t hi)
 {
     vi a = _mm512_loadu_si512(x);
     return _mm512_cmpge_epi32_mask(a, _mm512_set1_epi32(lo)) & _mm512_cmple_epi32_mask(a, _mm512_set1_epi32(hi));
@@ -168,6 +168,10 @@ INLINE float v_largest(vf a)
 INLINE vf v_load_f16(const void *p)
 {
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p));
+}
+INLINE vf v_all_f16(uint16_t h)
+{
+    return _mm512_cvtph_ps(_mm256_set1_epi16((short)h));
 }
 INLINE vf v_load_f16_first(const void *p, int64_t n)
 {
@@ -206,6 +210,13 @@ INLINE void v_store_16bit_first(void *p, __m256i a, int64_t n)
 INLINE vf v_load_i8(const void *p)
 {
     return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+}
+/* The low nibbles of V bytes, or the high ones. */
+INLINE vf v_load_nibbles(const void *p, bool high)
+{
+    __m128i a = _mm_loadu_si128((const __m128i *)p);
+    a = _mm_and_si128(high ? _mm_srli_epi16(a, 4) : a, _mm_set1_epi8(15));
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(a));
 }
 /* The nearest whole numbers, ties to even, as V signed bytes. Returns their sum. */
 INLINE int v_store_i8(void *p, vf a)
@@ -306,11 +317,11 @@ INLINE vf v_select(vm m, vf a, vf b)
 {
     return _mm256_blendv_ps(b, a, m);
 }
-INLINE bool v_any(vm m)
+INLINE bool v_every(vm m)
 {
-    return _mm256_movemask_ps(m) != 0;
+    return _mm256_movemask_ps(m) == 0xff;
 }
-INLINE vm v_within(const int32_t *x, int32_t lo, int32_t hi)
+INLINE vm v_within(const void *x, int32_t lo, int32_t hi)
 {
     vi a = _mm256_loadu_si256((const __m256i *)x);
     vi outside = _mm256_or_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(lo), a), _mm256_cmpgt_epi32(a, _mm256_set1_epi32(hi)));
@@ -356,6 +367,10 @@ INLINE vf v_load_f16(const void *p)
 {
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
 }
+INLINE vf v_all_f16(uint16_t h)
+{
+    return _mm256_cvtph_ps(_mm_set1_epi16((short)h));
+}
 INLINE vf v_load_f16_first(const void *p, int64_t n)
 {
     return _mm256_cvtph_ps(v_16bit_first(p, n));
@@ -394,6 +409,12 @@ INLINE void v_store_16bit_first(void *p, __m128i a, int64_t n)
 INLINE vf v_load_i8(const void *p)
 {
     return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+}
+INLINE vf v_load_nibbles(const void *p, bool high)
+{
+    __m128i a = _mm_loadl_epi64((const __m128i *)p);
+    a = _mm_and_si128(high ? _mm_srli_epi16(a, 4) : a, _mm_set1_epi8(15));
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(a));
 }
 INLINE int v_store_i8(void *p, vf a)
 {

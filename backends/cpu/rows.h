@@ -75,31 +75,17 @@ INLINE void row_pack_q8_0(const float *src, void *dst, int64_t n)
     }
 }
 
-INLINE void row_unpack_q8_0(const void *src, float *dst, int64_t n)
+/* V values from number i of a row on, i a multiple of V. */
+INLINE vf row_load_q8_0(const void *row, int64_t i)
 {
-    const struct block_q8_0 *b = src;
-    for (; n > 0; n -= 32, b++, dst += 32) {
-        vf d = v_all(_cvtsh_ss(b->d));
-        UNROLL
-        for (int j = 0; j < 32; j += V)
-            v_store(dst + j, v_load_i8(b->qs + j) * d);
-    }
+    const struct block_q8_0 *b = (const struct block_q8_0 *)row + i / 32;
+    return v_load_i8(b->qs + i % 32) * v_all_f16(b->d);
 }
 
-INLINE void row_unpack_q4_0(const void *src, float *dst, int64_t n)
+INLINE vf row_load_q4_0(const void *row, int64_t i)
 {
-    const struct block_q4_0 *b = src;
-    for (; n > 0; n -= 32, b++, dst += 32) {
-        vf d = v_all(_cvtsh_ss(b->d));
-        __m128i codes = _mm_loadu_si128((const __m128i *)(const void *)b->qs), low = _mm_set1_epi8(15),
-                eight = _mm_set1_epi8(8);
-        int8_t q[32];
-        _mm_storeu_si128((__m128i *)(void *)q, _mm_sub_epi8(_mm_and_si128(codes, low), eight));
-        _mm_storeu_si128((__m128i *)(void *)(q + 16), _mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(codes, 4), low), eight));
-        UNROLL
-        for (int j = 0; j < 32; j += V)
-            v_store(dst + j, d * v_load_i8(q + j));
-    }
+    const struct block_q4_0 *b = (const struct block_q4_0 *)row + i / 32;
+    return (v_load_nibbles(b->qs + i % 16, i % 32 >= 16) - v_all(8)) * v_all_f16(b->d);
 }
 
 /* formats/a8.c: codes rounded half to even. */
@@ -165,10 +151,12 @@ static inline void row_unpack(enum format_id format, const void *src, float *dst
         row_unpack_16bit(FORMAT_BF16, src, dst, n);
         break;
     case FORMAT_Q8_0:
-        row_unpack_q8_0(src, dst, n);
+        for (int64_t i = 0; i < n; i += V)
+            v_store(dst + i, row_load_q8_0(src, i));
         break;
     case FORMAT_Q4_0:
-        row_unpack_q4_0(src, dst, n);
+        for (int64_t i = 0; i < n; i += V)
+            v_store(dst + i, row_load_q4_0(src, i));
         break;
     default:
         format_get(format)->unpack(src, dst, n);
