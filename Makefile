@@ -115,6 +115,8 @@ $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(B)/libhone.a
 fuzz: fuzz-build
 	@sh tests/fuzz/run.sh $(FUZZ_SECONDS)
 
+check: all
+	@$(B)/hone check --mask none,avx2,avx512,full
 demo: all
 	@sh examples/demo.sh
 soak: all units
