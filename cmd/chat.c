@@ -22,6 +22,7 @@ struct chat {
     const struct chat_format *format;
     struct chat_message *messages; /* all of them so far; contents are malloc'd */
     size_t n, cap;
+    int32_t unfed; /* the last token of the last answer, if the session does not hold it yet; -1: none */
 };
 
 static void chat_clear(struct chat *c)
@@ -51,6 +52,7 @@ static int chat_add(struct chat *c, const char *role, const char *content, size_
 static int chat_reset(struct chat *c, struct hone_error *e)
 {
     chat_clear(c);
+    c->unfed = -1;
     int rc = hone_session_rewind(c->s, 0, 0, e);
     if (!rc && generate_args.system)
         rc = chat_add(c, "system", generate_args.system, strlen(generate_args.system), e);
@@ -100,7 +102,9 @@ static int turn_encode(struct chat *c, size_t first, struct token_list *ids, str
 {
     const struct tokenizer *t = c->m->model->tokenizer;
     struct text rendered = {0};
-    int rc = chat_render(c->format, tokenizer_chat_template(t), c->messages, c->n, first, true, &rendered, e);
+    int rc = c->unfed < 0 ? 0 : token_append(ids, c->unfed, e);
+    if (!rc)
+        rc = chat_render(c->format, tokenizer_chat_template(t), c->messages, c->n, first, true, &rendered, e);
     if (!rc)
         rc = tokenizer_encode(t, rendered.data, rendered.n, TOKENIZE_SPECIAL | (first ? 0u : TOKENIZE_BOS), ids, e);
     text_free(&rendered);
@@ -128,8 +132,14 @@ static int turn(struct chat *c, const char *message)
         goto done;
     }
     interrupt_clear();
+    int32_t before = hone_session_length(c->s, 0);
     rc = generate(c->s, c->m, c->sampler, ids.ids, ids.n, true, &g);
     putchar('\n');
+    if (!rc && hone_session_length(c->s, 0) == before) { /* interrupted before the message was in: it never was said */
+        free((char *)(uintptr_t)c->messages[--c->n].content);
+        goto done;
+    }
+    c->unfed = g.unfed;
     if (!rc)
         rc = output_flush();
     if (!rc && chat_add(c, "assistant", g.text.data, g.text.n, &e))

@@ -30,7 +30,7 @@ int generate_chat_format(const struct chat_format **f, const struct hone_model *
     return chat_format_find(f, generate_args.chat_template, tokenizer_chat_template(m->model->tokenizer), e);
 }
 
-static int append_id(struct token_list *l, int32_t id, struct hone_error *e)
+int token_append(struct token_list *l, int32_t id, struct hone_error *e)
 {
     if (l->n == l->cap) {
         size_t cap = l->cap ? 2 * l->cap : 64;
@@ -76,6 +76,7 @@ static int decode(struct hone_session *s, const struct hone_model *m, struct sam
     size_t shown = 0;
     int rc = 0;
     g->stopped = "n";
+    g->unfed = -1;
     while (!rc && (a->n_predict < 0 || g->ids.n < (size_t)a->n_predict)) {
         int32_t id;
         rc = sampler_next(sampler, hone_session_logits(s, 0), &id, e);
@@ -86,7 +87,8 @@ static int decode(struct hone_session *s, const struct hone_model *m, struct sam
             g->stopped = "end token";
             break;
         }
-        rc = append_id(&g->ids, id, e);
+        rc = token_append(&g->ids, id, e);
+        g->unfed = id;
         if (!rc)
             rc = tokenizer_token_bytes(m->model->tokenizer, id, a->ignore_eos, &g->text, e);
         if (!rc && stream && g->text.n)
@@ -98,6 +100,8 @@ static int decode(struct hone_session *s, const struct hone_model *m, struct sam
             break;
         }
         rc = hone_session_eval(s, &(struct hone_token){id, 0, true}, 1, e);
+        if (!rc)
+            g->unfed = -1;
     }
     if (stream && g->text.n)
         show(g, &shown, true);
@@ -109,6 +113,7 @@ int generate(struct hone_session *s, const struct hone_model *m, struct sampler 
 {
     struct hone_error e = {0};
     g->n_prompt = n;
+    g->unfed = -1;
     if (n == 0)
         return cmd_refuse(HONE_EINPUT, "the prompt is empty: there is nothing to continue");
     interrupt_session(s);

@@ -36,7 +36,9 @@ struct generation {
     size_t n_prompt;
     int64_t prefill_ns, decode_ns; /* decode: of all tokens but the first, which the prefill gives */
     const char *stopped;     /* "end token", "n", "context", "interrupted" */
+    int32_t unfed;           /* the last token, where the session does not hold it (it was the last to be wanted); -1: none */
 };
+int token_append(struct token_list *l, int32_t id, struct hone_error *e);
 void generation_free(struct generation *g);
 
 /* Feeds the n ids to sequence 0 and generates, writing text to stdout as it comes when `stream`. 0 or the exit code (message

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Conversations as Jinja renders them with the models' own templates: writes golden/chat.json, which test_chat compares with.
 
-chat.py MODELS TEMPLATES [COMMAND]      needs the PyPI packages gguf and jinja2
+chat.py MODELS [TEMPLATES COMMAND]      needs the PyPI packages gguf and jinja2
 
 MODELS holds SmolLM2's GGUF file; TEMPLATES is llama.cpp's folder models/templates. The settings are those of Hugging Face's
 apply_chat_template, without a bos token and without a clock (so that templates fall back on the date that they name).
@@ -21,8 +21,6 @@ import gguf
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-STORED = {"Qwen2.5": "Qwen-Qwen2.5-7B-Instruct", "Qwen3": "Qwen-Qwen3-0.6B", "Qwen3.5": "Qwen3.5-4B",
-          "Llama-3.1": "meta-llama-Llama-3.1-8B-Instruct", "Llama-3.2": "meta-llama-Llama-3.2-3B-Instruct", "Gemma-2": "google-gemma-2-2b-it"}
 # Gemma 3's, which that folder does not have, as it is for contents that are text.
 GEMMA3 = r"""{{ bos_token }}
 {%- if messages[0]['role'] == 'system' -%}
@@ -107,8 +105,6 @@ def main():
         for name, template in templates.items():
             compare(name, template, sys.argv[3])
         return
-    for name, file in STORED.items():
-        templates[name] = open(os.path.join(sys.argv[2], file + ".jinja")).read()
     out = [{"name": name, "template": t, "cases": [{"messages": m, "turn": turn, "text": text} for m, turn, text in cases(t)]}
            for name, t in templates.items()]
     here = os.path.dirname(os.path.abspath(__file__))
