@@ -7,7 +7,7 @@
  *     within the bound of the weight type;
  *   - with logits in double precision (tests/golden/exact.py), where nothing is quantised: these differ by rounding alone. It
  * is the sharp one: a fault too small to turn a token shows here first. (llama.cpp with the weights unpacked to f32 lost as the
- *     source: it agrees with exact.py to 4e-5 on SmolLM2, but to 1e-2 only on Gemma 3, whose GELU it looks up in f16.)
+ *     source: it agrees with exact.py to 4e-5 on SmolLM2, but to 1e-2 only on Gemma 3; why is not known.)
  *
  * HONE_MODELS is the folder that examples/fetch.sh fills (tests/run.sh does); without it everything is skipped, visibly. A
  * build with sanitizers takes the first prompt alone, unless HONE_SOAK is set: all 12 take it ten minutes. */
