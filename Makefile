@@ -15,7 +15,7 @@ CACHE ?= $(or $(HONE_CACHE),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.ca
 export CACHE B
 
 .DEFAULT_GOAL := all
-MAKEFLAGS += --no-builtin-rules
+MAKEFLAGS += --no-builtin-rules $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
