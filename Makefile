@@ -14,8 +14,12 @@ FUZZ_SECONDS ?= 20
 CACHE ?= $(or $(HONE_CACHE),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/hone)
 export CACHE B
 
+# Jobs of the builds that test, demo, asan, tsan and fuzz start.
+JOBS ?= $(shell nproc)
+build_with = @$(MAKE) --no-print-directory -j$(JOBS)
+
 .DEFAULT_GOAL := all
-MAKEFLAGS += --no-builtin-rules $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
+MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
@@ -95,19 +99,20 @@ $(B)/examples/%: $(B)/examples/%.o $(B)/libhone.a
 
 units: $(TESTS)
 
-test: all units
+test:
+	$(build_with) all units
 	@sh tests/run.sh all
 
 asan:
-	@$(MAKE) --no-print-directory B=$(B)/asan SAN=address,undefined all units
+	$(build_with) B=$(B)/asan SAN=address,undefined all units
 	@B=$(B)/asan sh tests/run.sh units
 tsan:
-	@$(MAKE) --no-print-directory B=$(B)/tsan SAN=thread all units
+	$(build_with) B=$(B)/tsan SAN=thread all units
 	@B=$(B)/tsan sh tests/run.sh tsan
 
 # libFuzzer comes with clang; the whole library is built once more with its coverage.
 fuzz-build:
-	@$(MAKE) --no-print-directory B=$(B)/clang CC=clang SAN=fuzzer-no-link,address,undefined fuzzers
+	$(build_with) B=$(B)/clang CC=clang SAN=fuzzer-no-link,address,undefined fuzzers
 fuzzers: $(FUZZERS)
 $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(B)/libhone.a
 	@mkdir -p $(@D)
@@ -117,9 +122,11 @@ fuzz: fuzz-build
 
 check: all
 	@$(B)/hone check --mask none,avx2,avx512,full
-demo: all
+demo:
+	$(build_with) all
 	@sh examples/demo.sh
-soak: all units
+soak:
+	$(build_with) all units
 	@sh tests/run.sh soak
 deps:
 	@sh tests/deps.sh
