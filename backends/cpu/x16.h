@@ -31,7 +31,7 @@
 
 enum {
     X16_TOKENS = 128,      /* whose sums (16 KB) and activations of one block (6 KB) fit the first-level cache */
-    X16_AHEAD = 2048,      /* bytes that weights are prefetched ahead */
+    X16_AHEAD = 2048,      /* bytes that weights are prefetched ahead; half in super-blocks */
     X16_MAGIC = 0x4b400000 /* the bits of 1.5 * 2^23 */
 };
 #define X16_MAGIC_F32 12582912.0f
@@ -129,11 +129,14 @@ VEC_INLINE void x16_step(const struct x16_format *f, vec_u (*w)[8], const struct
             vec_store_f32(sums + (size_t)t * (size_t)stride + i * VEC_ROWS, sum[t][i]);
 }
 
-/* Weights of group g of `together` slots from `first` on, unpacked; what lies X16_AHEAD bytes behind them is asked for. */
+/* Weights of group g of `together` slots from `first` on, unpacked; what lies ahead of them is asked for. How far, is measured,
+ * one thread, as a share of plain reading: at 1, 1.5 and 2 KB Q4_0 reaches 0.89, 0.92, 0.92; Q4_K 0.92, 0.91, 0.88; Q6_K 0.92,
+ * 0.91, 0.82; Q4_0 without, 0.76. */
 VEC_INLINE void x16_unpack(const struct x16_format *f, const struct x16_slots *slots, const uint8_t *const *block,
                            const struct x16_head *head, int g, int first, int together, vec_u (*w)[8], struct x16_scales *s)
 {
-    const size_t ahead = (size_t)f->bytes * X16_ROWS / (size_t)(f->block / 32);
+    const size_t bytes = (size_t)f->bytes * X16_ROWS / (size_t)(f->block / 32);
+    const size_t ahead = (size_t)(f->block == 32 ? X16_AHEAD : X16_AHEAD / 2) + (size_t)g * bytes;
 #pragma GCC unroll 2
     for (int i = 0; i < together; i++) {
         int at = first + i;
@@ -141,8 +144,8 @@ VEC_INLINE void x16_unpack(const struct x16_format *f, const struct x16_slots *s
         s[i].magic[0] = s[i].scale[0] * vec_all_f32(-X16_MAGIC_F32);
         if (f->halves)
             s[i].magic[1] = s[i].scale[1] * vec_all_f32(-X16_MAGIC_F32);
-        for (size_t p = 0; p < ahead && (VEC_HALVES == 1 || at == 0); p += 64)
-            __builtin_prefetch(block[at] + X16_AHEAD + (size_t)g * ahead + p);
+        for (size_t p = 0; p < bytes && (VEC_HALVES == 1 || at == 0); p += 64)
+            __builtin_prefetch(block[at] + ahead + p);
     }
 }
 
