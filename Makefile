@@ -42,7 +42,7 @@ SAN_FLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-omit-frame-pointer -fno-sanitize
 # -ffp-contract=off: a reference gives the same bits whichever instruction set the compiler picks for it.
 CFLAGS_ALL = -std=c17 -D_GNU_SOURCE -I. -Iinclude -g $(OPT) -ffp-contract=off -fno-math-errno -fPIC -fvisibility=hidden -pthread \
 	-Wall -Wextra $(WERROR) -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes -Wno-missing-field-initializers \
-	$(SAN_FLAGS) $(LIB_CFLAGS) $(CFLAGS)
+	$(SAN_FLAGS) $(LIB_CFLAGS) $(EXTRA_CFLAGS) $(CFLAGS)
 LDFLAGS_ALL = -pthread $(SAN_FLAGS) $(LDFLAGS)
 # A kernel's suffix is its instruction set (backends/cpu/<op>_<variant>_<isa>.c). The compiler may use all of it, so avx512 is what
 # CPU_AVX512 means (base/cpu.h: F, BW, DQ, VL); matrix products, whose needs name them, get the integer and bfloat16 dot products too.
@@ -64,7 +64,7 @@ FUZZERS := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
 EXAMPLES := $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
 
 all: $(B)/hone lib $(EXAMPLES)
-lib: $(B)/libhone.a $(B)/libhone.so $(B)/hone.pc
+lib: $(B)/libhone.a $(B)/libhone.so
 
 # hone_build() names commit, compiler and flags: build.h changes only when one of them does.
 COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
@@ -75,7 +75,7 @@ $(B)/build.h: FORCE
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 .PHONY: FORCE
 $(B)/engine/engine.o: $(B)/build.h
-$(B)/engine/engine.o: CFLAGS += -I$(B)
+$(B)/engine/engine.o: EXTRA_CFLAGS := -I$(B)
 
 $(B)/%.o: %.c $(B)/config.mk
 	@mkdir -p $(@D)
@@ -89,9 +89,17 @@ $(B)/libhone.so: $(LIB_OBJ)
 	@ln -sf libhone.so $(B)/libhone.so.0
 $(B)/hone: $(CMD_OBJ) $(B)/libhone.a
 	$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) $(CMD_LIBS) -lm -ldl -rdynamic -o $@
-$(B)/hone.pc: include/hone.h Makefile
-	@printf 'prefix=%s\nName: hone\nDescription: runs GGUF language models, fast and checked\nVersion: %s\nCflags: -I$${prefix}/include\nLibs: -L$${prefix}/lib -lhone\nLibs.private: %s -lm -ldl -pthread\n' \
-		'$(PREFIX)' "$$(sed -n 's/#define HONE_VERSION "\(.*\)"/\1/p' include/hone.h)" '$(LIB_LIBS)' > $@
+# Written at install, since it names PREFIX.
+define PKG_CONFIG
+prefix=$(PREFIX)
+Name: hone
+Description: runs GGUF language models, fast and checked
+Version: $(shell sed -n 's/\#define HONE_VERSION "\(.*\)"/\1/p' include/hone.h)
+Cflags: -I$${prefix}/include
+Libs: -L$${prefix}/lib -lhone
+Libs.private: $(LIB_LIBS) -lm -ldl -pthread
+endef
+export PKG_CONFIG
 
 $(B)/tests/test_%: $(B)/tests/test_%.o $(B)/libhone.a
 	$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) $(TEST_LIBS) -lm -ldl -o $@
@@ -142,7 +150,7 @@ install: all
 	install -m 644 $(B)/libhone.a $(DESTDIR)$(PREFIX)/lib/
 	install -m 755 $(B)/libhone.so $(DESTDIR)$(PREFIX)/lib/libhone.so.0
 	ln -sf libhone.so.0 $(DESTDIR)$(PREFIX)/lib/libhone.so
-	install -m 644 $(B)/hone.pc $(DESTDIR)$(PREFIX)/lib/pkgconfig/
+	printf '%s\n' "$$PKG_CONFIG" > $(DESTDIR)$(PREFIX)/lib/pkgconfig/hone.pc
 	install -m 644 include/*.h $(DESTDIR)$(PREFIX)/include/
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1 $(DESTDIR)$(PREFIX)/share/bash-completion/completions
 	$(B)/hone manual > $(DESTDIR)$(PREFIX)/share/man/man1/hone.1

@@ -29,7 +29,7 @@ int err_prefix(struct hone_error *e, const char *format, ...)
     int n = vsnprintf(e->message, sizeof e->message, format, ap);
     va_end(ap);
     if (n >= 0 && (size_t)n < sizeof e->message)
-        snprintf(e->message + n, sizeof e->message - (size_t)n, ": %s", old);
+        snprintf(e->message + n, sizeof e->message - (size_t)n, ": %.*s", (int)(sizeof e->message - (size_t)n), old);
     return e->code;
 }
 

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static const char *token_text, *token_file, *logits_path;
 static int n_greedy;
@@ -22,18 +24,38 @@ static const struct option *options(int *n)
     return table;
 }
 
+/* The logits are written beside their name and renamed once everything is done, so that a failure or an interruption leaves what was
+ * there. */
+static char partial_path[4200];
+
 static int write_logits(const struct hone_session *s, size_t rows, size_t n_vocab, struct hone_error *e)
 {
-    FILE *f = fopen(logits_path, "wbe");
+    FILE *f = fopen(partial_path, "wbe");
     if (!f)
-        return err_set(e, HONE_ERESOURCE, "%s: %s", logits_path, strerror(errno));
+        return err_set(e, HONE_ERESOURCE, "%s: %s", partial_path, strerror(errno));
     bool ok = fwrite(hone_session_logits(s, 0), sizeof(float), rows * n_vocab, f) == rows * n_vocab; /* rows lie one behind the other */
-    ok &= fclose(f) == 0;
-    if (ok)
+    int number = ok ? 0 : errno;
+    if (fclose(f) != 0 && ok) {
+        ok = false;
+        number = errno;
+    }
+    return ok ? 0 : err_set(e, HONE_ERESOURCE, "%s: %s", logits_path, strerror(number));
+}
+
+/* A place for the logits that is no device, no folder and not the model itself. */
+static int check_logits_path(struct hone_error *e)
+{
+    struct stat out, model;
+    int n = snprintf(partial_path, sizeof partial_path, "%s.%ld.partial", logits_path, (long)getpid());
+    if (!*logits_path || n < 0 || (size_t)n >= sizeof partial_path)
+        return err_set(e, HONE_EUSAGE, "--logits-out: '%.60s' is no file name", logits_path);
+    if (stat(logits_path, &out) != 0)
         return 0;
-    int rc = err_set(e, HONE_ERESOURCE, "%s: %s", logits_path, strerror(errno));
-    remove(logits_path);
-    return rc;
+    if (!S_ISREG(out.st_mode))
+        return err_set(e, HONE_EUSAGE, "--logits-out %s: not a regular file", logits_path);
+    if (model_args.model && stat(model_args.model, &model) == 0 && model.st_dev == out.st_dev && model.st_ino == out.st_ino)
+        return err_set(e, HONE_EUSAGE, "--logits-out %s: that is the model", logits_path);
+    return 0;
 }
 
 static int evaluate(struct hone_session *s, const struct hone_model *m, const int32_t *ids, size_t n, json_t *greedy,
@@ -73,6 +95,8 @@ static int run(int n_args, char **args)
         return cmd_refuse(HONE_EUSAGE, "eval: '%s' is no option; the tokens come with --tokens", args[0]);
     if (!token_text == !token_file)
         return cmd_refuse(HONE_EUSAGE, "eval: give the tokens by --tokens LIST or by -f FILE");
+    if (logits_path && check_logits_path(&e))
+        return cmd_fail(&e);
     int rc = token_file && file_read(&text, &size, token_file, &e) ? cmd_fail(&e) : 0;
     if (!rc && tokens_parse(&ids, &n, token_text ? token_text : text, &e))
         rc = cmd_fail(&e);
@@ -86,6 +110,10 @@ static int run(int n_args, char **args)
         interrupt_session(s);
         if (evaluate(s, m, ids, n, greedy, &e))
             rc = cmd_fail(&e);
+        if (!rc && logits_path && rename(partial_path, logits_path) != 0)
+            rc = cmd_refuse(HONE_ERESOURCE, "%s: %s", logits_path, strerror(errno));
+        if (rc && logits_path)
+            remove(partial_path);
     }
     if (!rc) {
         json_t *fed = json_array();

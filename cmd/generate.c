@@ -20,7 +20,8 @@ void generation_free(struct generation *g)
 int generate_sampler(struct sampler **out, const struct hone_model *m)
 {
     const struct generate_args *a = &generate_args;
-    struct sampler_params p = {a->temperature, a->top_k, a->top_p, a->min_p, a->repeat_penalty, a->repeat_last_n, a->seed};
+    struct sampler_params p = {.temperature = a->temperature, .top_k = a->top_k, .top_p = a->top_p, .min_p = a->min_p,
+                               .repeat_penalty = a->repeat_penalty, .repeat_last_n = a->repeat_last_n, .seed = a->seed};
     struct hone_error e = {0};
     return sampler_create(out, &p, hone_model_n_vocab(m), &e) ? cmd_fail(&e) : 0;
 }
@@ -93,6 +94,8 @@ static int decode(struct hone_session *s, const struct hone_model *m, struct sam
             rc = tokenizer_token_bytes(m->model->tokenizer, id, a->ignore_eos, &g->text, e);
         if (!rc && stream && g->text.n)
             show(g, &shown, false);
+        if (!rc && ferror(stdout))
+            rc = err_set(e, HONE_ERESOURCE, "cannot write to stdout");
         if (rc || (a->n_predict >= 0 && g->ids.n >= (size_t)a->n_predict))
             break;
         if (hone_session_length(s, 0) >= hone_session_n_ctx(s)) {

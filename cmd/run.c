@@ -29,6 +29,8 @@ static int encode(const struct hone_model *m, const char *text, size_t size, str
     const struct tokenizer *t = m->model->tokenizer;
     const char *template_text = tokenizer_chat_template(t);
     bool wants_chat = !raw && (chat || template_text || generate_args.chat_template);
+    if (!wants_chat && generate_args.system)
+        return err_set(e, HONE_EUSAGE, "-sys needs a chat: the file has no template, so name one with --chat-template");
     if (!wants_chat)
         return tokenizer_encode(t, text, size, TOKENIZE_SPECIAL | TOKENIZE_BOS, ids, e);
     const struct chat_format *f;

@@ -54,18 +54,24 @@ int output_check(const char *extra)
 
 int output_flush(void)
 {
+    static bool told;
     if (fflush(stdout) == 0 && !ferror(stdout))
         return 0;
+    if (told || errno == EPIPE) /* whoever closed the pipe has what he wanted */
+        return -HONE_ERESOURCE;
+    told = true;
     return cmd_refuse(HONE_ERESOURCE, "cannot write to stdout: %s", strerror(errno));
 }
 
 int output_print(json_t *value)
 {
     size_t flags = strcmp(output_format, "json") ? JSON_COMPACT : JSON_INDENT(2);
-    int failed = value ? json_dumpf(value, stdout, flags | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9)) : -1;
+    if (!value)
+        return cmd_refuse(HONE_EFAULT, "no JSON could be made of the result");
+    int failed = json_dumpf(value, stdout, flags | JSON_ENCODE_ANY | JSON_REAL_PRECISION(9));
     json_decref(value);
-    if (failed)
-        return cmd_refuse(HONE_EFAULT, "cannot write the JSON output");
+    if (failed && !ferror(stdout))
+        return cmd_refuse(HONE_EFAULT, "the result cannot be written as JSON");
     putchar('\n');
     return output_flush();
 }
@@ -170,7 +176,10 @@ void interrupt_session(struct hone_session *s)
     sigemptyset(&act.sa_mask);
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
+    sigaction(SIGHUP, &act, NULL);
 }
+
+enum { FILE_LIMIT = 256 << 20 }; /* far beyond any prompt; /dev/zero is no prompt */
 
 int file_read(char **text, size_t *size, const char *path, struct hone_error *e)
 {
@@ -184,13 +193,17 @@ int file_read(char **text, size_t *size, const char *path, struct hone_error *e)
         n += fread(data + n, 1, cap - n, f);
         if (n < cap)
             break;
+        if (n >= FILE_LIMIT) {
+            rc = err_set(e, HONE_EINPUT, "%s: more than %d MiB", path, FILE_LIMIT >> 20);
+            break;
+        }
         cap *= 2;
         char *larger = realloc(data, cap + 1);
         if (!larger)
             free(data);
         data = larger;
     }
-    if (!data)
+    if (!data && !rc)
         rc = err_set(e, HONE_ERESOURCE, "%s: no memory for more than %zu bytes", path, n);
     else if (ferror(f))
         rc = err_set(e, HONE_EINPUT, "%s: %s", path, strerror(errno));

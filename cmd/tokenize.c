@@ -105,7 +105,9 @@ static int run_detokenize(int n_args, char **args)
     if (!rc)
         rc = open_tokenizer(&t);
     for (size_t i = 0; i < n && !rc; i++)
-        if (ids[i] >= tokenizer_size(t))
+        if (tokenizer_size(t) == 0)
+            rc = cmd_refuse(HONE_EINPUT, "%s has no vocabulary", model_args.model);
+        else if (ids[i] >= tokenizer_size(t))
             rc = cmd_refuse(HONE_EINPUT, "token %zu has id %d; the vocabulary has 0 to %d", i, ids[i], tokenizer_size(t) - 1);
     if (!rc && tokenizer_decode(t, ids, n, keep_special, &out, &e))
         rc = cmd_fail(&e);

@@ -138,6 +138,8 @@ int hone_session_create(struct hone_session **out, const struct hone_model *m, c
 {
     struct hone_error own = {0};
     struct hone_session *s = NULL;
+    struct hone_session_params defaults = hone_session_defaults();
+    p = p ? p : &defaults;
     int rc = check_params(p, &own);
     if (!rc) {
         s = calloc(1, sizeof *s);

@@ -74,6 +74,8 @@ static int parse_kernel(struct gates *g, struct gate *gate, char *name, char *va
         gate->glob = glob;
     }
     gate->variant = value;
+    if (*name == '.' && (!name[1] || name[strlen(name) - 1] == '.' || strstr(name, "..")))
+        return gate_refuse(e, gate, "a word is missing between the dots");
     char *words[4];
     int n = 0;
     for (char *w = strtok(name, "."); w; w = strtok(NULL, ".")) {

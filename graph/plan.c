@@ -12,6 +12,7 @@
 #include "graph/memory.h"
 #include "graph/weights.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -281,6 +282,26 @@ int plan_declines(const struct plan *p, const struct gates *gates, struct reason
     return -1;
 }
 
+/* A gate that names nodes by a pattern which none of them has is a misspelt one. */
+static int check_globs(const struct plan *p, const struct plan_options *o, struct hone_error *e)
+{
+    for (int g = 0; g < o->gates->n; g++) {
+        const struct gate *gate = &o->gates->list[g];
+        bool met = !gate->glob;
+        for (int i = 0; i < p->n_steps && !met; i++) {
+            const struct node *n = p->steps[i].node;
+            met = !fnmatch(gate->glob, n->out->name, 0);
+            for (int j = 0; j < n->n_parts; j++)
+                met |= !fnmatch(gate->glob, n->parts[j]->out->name, 0);
+        }
+        if (!met && o->strict)
+            return err_set(e, HONE_EUSAGE, "%s: gate '%s': no node is named so", gate->source, gate->text);
+        if (!met)
+            log_line(LOG_WARN, "%s: gate '%s': no node is named so", gate->source, gate->text);
+    }
+    return 0;
+}
+
 int plan_create(struct plan **out, struct graph *g, const struct plan_options *o, struct hone_error *e)
 {
     int rc = graph_error(g, e);
@@ -309,6 +330,9 @@ int plan_create(struct plan **out, struct graph *g, const struct plan_options *o
         rc = steps_make(&ps, host, e);
     if (!rc)
         rc = memory_plan(p, e);
+    if (rc)
+        return rc;
+    rc = check_globs(p, o, e);
     if (rc)
         return rc;
     measure_scratch(p);

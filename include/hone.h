@@ -69,6 +69,7 @@ struct hone_session_params {
 };
 struct hone_session_params hone_session_defaults(void);
 
+/* p NULL: the defaults. */
 int hone_session_create(struct hone_session **out, const struct hone_model *m, const struct hone_session_params *p,
                         struct hone_error *e);
 void hone_session_free(struct hone_session *s); /* NULL is allowed */

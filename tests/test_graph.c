@@ -34,6 +34,8 @@ static void test_gates_refused(void **unused)
     refused("kernel.cpu.mul_mat.q4_K.x=ref", "at most");
     refused("kernel.mul_mat@=ref", "nothing behind");
     refused("kernel=avx2", "only 'ref'");
+    refused("kernel.=ref", "between the dots");
+    refused("kernel.mul_mat.=ref", "between the dots");
     refused("skip=,", "at least one op");
     refused("skip=add,nope", "no op 'nope'");
 }
@@ -99,6 +101,13 @@ static void test_plan_reasons(void **unused)
     assert_int_equal(plan_create(&p, &g, &(struct plan_options){.gates = &gates, .strict = true}, &e), HONE_EUSAGE);
     assert_non_null(strstr(e.message, "there is no such kernel"));
     e.code = 0;
+    gates.n = 0;
+    assert_int_equal(gates_parse(&gates, "kernel.add@no_such_node=ref", "--set", &e), 0);
+    assert_int_equal(plan_create(&p, &g, &(struct plan_options){.gates = &gates}, &e), 0);
+    assert_int_equal(plan_create(&p, &g, &(struct plan_options){.gates = &gates, .strict = true}, &e), HONE_EUSAGE);
+    assert_non_null(strstr(e.message, "no node is named so"));
+    e.code = 0;
+    gates.n = 0;
     assert_int_equal(gates_parse(&gates, "kernel=ref", "--set", &e), 0);
     assert_int_equal(plan_create(&p, &g, &(struct plan_options){.gates = &gates, .strict = true}, &e), 0);
     for (int i = 0; i < p->n_steps; i++) {
