@@ -28,11 +28,12 @@ const struct arch *arch_by_name(const char *name, size_t size)
 
 const char *arch_names(void)
 {
-    return
+    static const char names[] =
 #define ARCH(name) ", " #name
 #include "model/arch/arch.def"
 #undef ARCH
-        + 2;
+        ;
+    return names + 2;
 }
 
 /* Which tensors of the file nobody asked for. */

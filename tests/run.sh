@@ -29,12 +29,24 @@ run() { # name command...
     spent=$(($(date +%s) - start))
     case $rc in
     0) passed=$((passed + 1)) ;;
-    77) skipped=$((skipped + 1)) printf '== %s: SKIPPED\n' "$name" ;;
-    *) failed=$((failed + 1)) failures="$failures $name" printf '== %s: FAILED (exit code %d, %d s)\n' "$name" $rc $spent ;;
+    77)
+        skipped=$((skipped + 1))
+        printf '== %s: SKIPPED\n' "$name"
+        ;;
+    *)
+        failed=$((failed + 1))
+        failures="$failures $name"
+        printf '== %s: FAILED (exit code %d, %d s)\n' "$name" $rc $spent
+        ;;
     esac
 }
 
 case ${1:-all} in
+self) # what tests/run_test.sh looks at: one of each outcome
+    run good true
+    run bad false
+    run missing sh -c 'exit 77'
+    ;;
 units)
     for t in "$B"/tests/test_*; do case $t in *.o | *.d) ;; *) run "$(basename "$t")" "$t" ;; esac; done
     ;;
