@@ -11,6 +11,8 @@ static int run(const hone_ctx *ctx, const hone_node *node, int32_t ith, int32_t 
     const float scale = static_cast<float>(hone_number(node, "scale", 0)), bias = static_cast<float>(hone_number(node, "bias", 0));
     int64_t first, last;
     hone_share(node->out->ne[1], 1, ith, nth, &first, &last);
+    if (!HONE_HAS(ctx, read_row))
+        return 1;
     for (int64_t row = first; row < last; row++) {
         const float *x = ctx->read_row(node->src[0], row, 0, 0, nullptr);
         float *y = reinterpret_cast<float *>(static_cast<char *>(node->out->data) + row * node->out->nb[1]);

@@ -275,6 +275,9 @@ static int run_get_rows(const struct hone_ctx *ctx, const struct hone_node *node
     int64_t first, last, i[4];
     float *room = ctx->scratch;
     count(ith);
+    if (!HONE_HAS(ctx, write_row) || HONE_HAS(ctx, scratch) != 1 ||
+        HONE_HAS((const struct hone_tensor *)&(struct hone_tensor){.size = 8}, data))
+        return 1;
     hone_share(out->ne[1], 1, ith, nth, &first, &last);
     for (int64_t j = first; j < last; j++) {
         int64_t id = whole(node->src[1], j, 0);
