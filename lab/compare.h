@@ -40,7 +40,7 @@ struct comparison {
 };
 
 /* The largest normalised mean squared error of centred logits that 8-bit activations may cause with weights of this type, by the
- * largest measured on two real models times four (docs/numerics.md has the figures). */
+ * largest measured on two real models times four. */
 double compare_bound(void);
 /* Adds one position. */
 int comparison_add(struct comparison *c, const float *ref, const float *got, struct hone_error *e);
