@@ -131,7 +131,7 @@ struct product_case {
 
 static struct tensor *product(struct fuse_case *c, const struct product_case *s, int i, struct tensor *x)
 {
-    char name[16];
+    char name[24];
     snprintf(name, sizeof name, "w%d.weight", i);
     struct case_src w = {s->format[i], {s->k, s->m[i]}, FILL_NORMAL, STRIDES_PLAIN, 0};
     return graph_op(&c->graph, OP_MUL_MAT, NULL, leaf(c, TENSOR_WEIGHT, name, w), x);

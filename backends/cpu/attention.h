@@ -41,6 +41,7 @@ struct attention {
     int64_t run, slots; /* positions whose partial result is kept as one, a multiple of a block; how many a unit has at most */
     struct tile *tiles;
     int64_t n_tiles;
+    char *zeros; /* a row of them in any format */
     float *k_room, *v_room, *queries, *scores;
     int32_t *low, *high; /* by row of the unit */
     struct tile_scratch tile;
@@ -60,6 +61,11 @@ static inline int64_t attention_heads(int64_t group)
     return group < TILE_ROWS ? group : TILE_ROWS;
 }
 
+static inline size_t attention_zeros(const struct attention *a)
+{
+    return sizeof(float) * (size_t)(a->k.padded > a->v.padded ? a->k.padded : a->v.padded);
+}
+
 /* Everything but the tiles; scratch of `at` bytes on. */
 static inline struct attention attention_of(const struct node *n, char **at)
 {
@@ -76,6 +82,7 @@ static inline struct attention attention_of(const struct node *n, char **at)
         a.slots = n->src[5]->ne[0] / a.run + 2;
     } while (a.slots > 3 && (double)a.slots * slot_bytes > SPLIT_BYTES);
     a.tiles = attention_take(at, sizeof *a.tiles * (size_t)a.n_tokens);
+    a.zeros = attention_take(at, attention_zeros(&a));
     a.k_room = attention_take(at, sizeof(float) * cache_room(&a.k));
     a.v_room = attention_take(at, sizeof(float) * cache_room(&a.v));
     a.queries = attention_take(at, sizeof(float) * (size_t)(TILE_ROWS * a.k.padded));
@@ -218,10 +225,11 @@ static void unit_block(const struct attention *a, const struct unit *u, int64_t 
 {
     struct block b;
     const char *k_rows[ATTENTION_BLOCK], *v_rows[ATTENTION_BLOCK];
-    block_find(&b, a->node->src[5], u->tile->sequence, low, high, a->k.t->ne[1]);
-    cache_rows(&a->k, u->kv_head, b.cells, b.n, k_rows, a->k_room);
-    cache_rows(&a->v, u->kv_head, b.cells, b.n, v_rows, a->v_room);
-    if (!u->tile->alone || u->heads > FEW_MOST) {
+    bool many = !u->tile->alone || u->heads > FEW_MOST;
+    block_find(&b, a->node->src[5], u->tile->sequence, low, high, a->k.t->ne[1], many);
+    cache_rows(&a->k, u->kv_head, b.cells, b.n, a->zeros, k_rows, a->k_room);
+    cache_rows(&a->v, u->kv_head, b.cells, b.n, a->zeros, v_rows, a->v_room);
+    if (many) {
         struct tile_queries queries = {a->queries, u->tile->n * u->heads, a->low, a->high};
         tile_block(&queries, &b, k_rows, v_rows, a->k.format, a->v.format, a->k.padded, a->v.padded, a->p->softcap, &a->tile,
                    out);
@@ -411,6 +419,7 @@ static int attention_run(const struct exec *x, const struct node *n)
     attention_find_tiles(&a, x->worker.nth);
     if (a.n_tiles == 0)
         return 0;
+    memset(a.zeros, 0, attention_zeros(&a));
     if (attention_splits(&a, x->worker.nth))
         attention_split(&a, &x->worker, x->shared);
     else

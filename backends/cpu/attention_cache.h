@@ -45,16 +45,19 @@ static inline size_t cache_room(const struct cache *c)
     return c->direct ? 0 : (size_t)(ATTENTION_BLOCK * c->padded);
 }
 
-/* rows[i] is the row of cell cells[i] of a KV head, in c->format. */
-static inline void cache_rows(const struct cache *c, int64_t kv_head, const int32_t *cells, int n, const char **rows,
-                              float *room)
+/* rows[i] is the row of cell cells[i] of a KV head, in c->format; of an absent cell, `zeros`. */
+static inline void cache_rows(const struct cache *c, int64_t kv_head, const int32_t *cells, int n, const char *zeros,
+                              const char **rows, float *room)
 {
     const struct tensor *t = c->t;
     const char *head = tensor_row(t, 0, kv_head, 0);
     for (int i = 0; i < n && c->direct; i++)
-        rows[i] = head + (size_t)cells[i] * t->nb[1];
+        rows[i] = cells[i] < 0 ? zeros : head + (size_t)cells[i] * t->nb[1];
     for (int i = 0; i < n && !c->direct; i++) {
         float *row = room + (size_t)i * (size_t)c->padded;
+        rows[i] = cells[i] < 0 ? zeros : (const char *)row;
+        if (cells[i] < 0)
+            continue;
         if (tensor_rows_contiguous(t)) {
             row_unpack(t->format, head + (size_t)cells[i] * t->nb[1], row, c->n);
         } else {
@@ -64,7 +67,6 @@ static inline void cache_rows(const struct cache *c, int64_t kv_head, const int3
         }
         for (int64_t j = c->n; j < c->padded; j++)
             row[j] = 0;
-        rows[i] = (const char *)row;
     }
 }
 
@@ -103,19 +105,23 @@ INLINE vf cache_load_at(enum format_id format, const char *row, int64_t i, int u
         return fn(FORMAT_F32, __VA_ARGS__);                                                                                    \
     }
 
-/* The positions of a block that have a cell; behind the last, up to the end of its step, positions are -1. */
+/* Positions and their cells; an absent cell is -1, and so is its position. Behind the last, up to the end of its step,
+ * positions are -1 as well. */
 struct block {
     int n;
     int32_t cells[ATTENTION_BLOCK], positions[ATTENTION_BLOCK];
 };
 
+/* Positions low to high, within one ATTENTION_BLOCK. */
 static inline void block_find(struct block *b, const struct tensor *map, int64_t sequence, int64_t low, int64_t high,
-                              int64_t n_cells)
+                              int64_t n_cells, bool keep_places)
 {
     const char *from = (const char *)map->data + (size_t)sequence * map->nb[1];
+    int32_t last = n_cells <= INT32_MAX ? (int32_t)(n_cells - 1) : INT32_MAX;
     int64_t p = low;
     int n = 0;
-    int32_t last = n_cells <= INT32_MAX ? (int32_t)(n_cells - 1) : INT32_MAX;
+    for (; keep_places && n < low % ATTENTION_STEP; n++)
+        b->cells[n] = b->positions[n] = -1;
     /* As a rule all positions have one. */
     for (; map->nb[0] == sizeof(int32_t) && p + V <= high + 1; p += V, n += V) {
         if (!v_every(v_within(from + (size_t)p * sizeof(int32_t), 0, last)))
@@ -127,9 +133,10 @@ static inline void block_find(struct block *b, const struct tensor *map, int64_t
     for (; p <= high; p++) {
         int32_t cell;
         memcpy(&cell, from + (size_t)p * map->nb[0], sizeof cell);
-        b->cells[n] = cell;
-        b->positions[n] = (int32_t)p;
-        n += cell >= 0 && cell < n_cells;
+        bool present = cell >= 0 && cell <= last;
+        b->cells[n] = present ? cell : -1;
+        b->positions[n] = present ? (int32_t)p : -1;
+        n += present || keep_places;
     }
     b->n = n;
     for (; n % ATTENTION_STEP != 0; n++)

@@ -201,12 +201,13 @@ INLINE void tile_softmax_of(bool masked, float *scores, const int32_t *positions
     out->sum[row] = sum_before + sum;
 }
 
-static void tile_softmax(float *scores, int n, const int32_t *positions, const struct tile_queries *t, float softcap,
+/* The same for all rows of a step; gaps: not all of its positions are there. */
+static void tile_softmax(float *scores, bool gaps, const int32_t *positions, const struct tile_queries *t, float softcap,
                          const struct partial *out, int64_t padded)
 {
     for (int64_t r = 0; r < t->rows; r++, scores += TILE_STEP) {
         int32_t low = t->low[r], high = t->high[r];
-        bool masked = n < TILE_STEP || low > positions[0] || high < positions[n - 1];
+        bool masked = gaps || low > positions[0] || high < positions[TILE_STEP - 1];
         if (!masked && softcap <= 0)
             tile_softmax_of(false, scores, positions, low, high, 0, out, r, padded);
         else
@@ -218,15 +219,11 @@ static void tile_softmax(float *scores, int n, const int32_t *positions, const s
 static void tile_add_apart(const struct tile_queries *t, const struct tile_scratch *s, const int32_t *positions, int n,
                            const struct partial *out, int64_t padded)
 {
-    for (int64_t r = 0; r < t->rows; r++) {
-        int first = 0, end = n;
-        while (first < n && positions[first] < t->low[r])
-            first++;
-        while (end > first && positions[end - 1] > t->high[r])
-            end--;
-        tile_product(s->scores + r * TILE_STEP + first, TILE_STEP, s->values + first * padded, padded, end - first,
-                     out->values + r * padded, padded, 1, padded, true);
-    }
+    for (int64_t r = 0; r < t->rows; r++)
+        for (int c = 0; c < n; c++)
+            if (positions[c] >= t->low[r] && positions[c] <= t->high[r])
+                tile_product(s->scores + r * TILE_STEP + c, TILE_STEP, s->values + c * padded, padded, 1,
+                             out->values + r * padded, padded, 1, padded, true);
 }
 
 static void tile_block(const struct tile_queries *t, const struct block *b, const char *const *k_rows,
@@ -244,7 +241,10 @@ static void tile_block(const struct tile_queries *t, const struct block *b, cons
         tile_keys(k_format, k_rows + c, n, k_padded, s->keys);
         bool finite = tile_values(v_format, v_rows + c, n, v_padded, s->values);
         tile_product(t->q, k_padded, s->keys, TILE_STEP, k_padded, s->scores, TILE_STEP, t->rows, width, false);
-        tile_softmax(s->scores, n, positions, t, softcap, out, v_padded);
+        bool gaps = false;
+        for (int j = 0; j < TILE_STEP; j++)
+            gaps |= positions[j] < 0;
+        tile_softmax(s->scores, gaps, positions, t, softcap, out, v_padded);
         if (finite)
             tile_product(s->scores, TILE_STEP, s->values, v_padded, n, out->values, v_padded, t->rows, v_padded, true);
         else
