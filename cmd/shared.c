@@ -176,7 +176,9 @@ void interrupt_session(struct hone_session *s)
     sigemptyset(&act.sa_mask);
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);
-    sigaction(SIGHUP, &act, NULL);
+    struct sigaction hangup;
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN) /* under nohup a closed terminal ends nothing */
+        sigaction(SIGHUP, &act, NULL);
 }
 
 enum { FILE_LIMIT = 256 << 20 }; /* far beyond any prompt; /dev/zero is no prompt */
@@ -219,27 +221,39 @@ int file_read(char **text, size_t *size, const char *path, struct hone_error *e)
     return 0;
 }
 
+/* One separator or white space lies between ids, so that "1,,2", where an id got lost on the way, is no list of two. */
 int tokens_parse(int32_t **ids, size_t *n, const char *text, struct hone_error *e)
 {
+    static const char space[] = " \t\r\n";
     size_t cap = strlen(text) / 2 + 1;
     *n = 0;
     *ids = malloc(cap * sizeof **ids);
     if (!*ids)
         return err_set(e, HONE_ERESOURCE, "no memory for %zu tokens", cap);
-    const char *p = text;
+    const char *p = text + strspn(text, space);
+    bool bracket = *p == '[', comma = false;
+    p += bracket;
     for (;;) {
-        p += strspn(p, " \t\r\n,/[]");
-        if (!*p)
+        p += strspn(p, space);
+        if (!comma && bracket && *p == ']') {
+            bracket = false;
+            p += 1 + strspn(p + 1, space);
+            if (!*p)
+                return 0;
+        }
+        if (!*p && !comma && !bracket)
             return 0;
         char *end;
         errno = 0;
         long id = strtol(p, &end, 10);
-        if (end == p || errno || id < 0 || id > INT32_MAX || (*end && !strchr(" \t\r\n,/]", *end))) {
+        if (end == p || errno || id < 0 || id > INT32_MAX || !isdigit((unsigned char)*p) || (*end && !strchr(" \t\r\n,/]", *end))) {
             free(*ids);
             *ids = NULL;
             return err_set(e, HONE_EINPUT, "token list: '%.20s' at character %zu is not a token id", p, (size_t)(p - text) + 1);
         }
         (*ids)[(*n)++] = (int32_t)id;
-        p = end;
+        p = end + strspn(end, space);
+        comma = *p == ',' || *p == '/';
+        p += comma;
     }
 }
