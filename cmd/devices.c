@@ -49,6 +49,7 @@ static int run(int n_args, char **args)
     int n_backends, threads = model_args.n_threads ? model_args.n_threads : cpu_cores();
     const struct backend *const *backends = backend_list(&n_backends);
     json_t *all = json_array();
+    interrupt_session(NULL);
     for (int b = 0; b < n_backends; b++)
         for (int i = 0; i < backends[b]->n_devices(); i++) {
             struct device_info d;
@@ -58,6 +59,10 @@ static int run(int n_args, char **args)
                 return cmd_fail(&e);
             }
             double read = measure(backends[b], threads);
+            if (interrupted()) {
+                json_decref(all);
+                return EXIT_INTERRUPTED;
+            }
             if (output_json())
                 json_array_append_new(all, device_json(backends[b], i, &d, read));
             else

@@ -94,6 +94,7 @@ static int run(int n_args, char **args)
         o.session.poll = model_args.poll;
         o.session.type_k = model_args.type_k;
         o.session.type_v = model_args.type_v;
+        interrupt_session(NULL);
         if (tune_run(&t, m, &o, progress, NULL, &e))
             rc = cmd_fail(&e);
     }
