@@ -162,6 +162,8 @@ int gguf_writer_create(struct gguf_writer **out, const char *path, struct hone_e
 {
     struct stat st;
     *out = NULL;
+    if (!*path)
+        return err_set(e, HONE_EUSAGE, "the output has no file name");
     /* The rename would put a file where a device or a folder's name is. */
     if (!stat(path, &st) && !S_ISREG(st.st_mode))
         return err_set(e, HONE_EUSAGE, "%s: not a regular file", path);
