@@ -47,6 +47,8 @@ struct option {
     const char *help;
     double lo, hi;     /* of numbers; both 0: any */
 };
+/* What the option is when nobody gives it, as help and manual show it: " (default 40)", or "" where it is nothing. Returns text. */
+char *option_default(const struct option *o, char *text, size_t size);
 
 /* Prints "hone: <message>" to stderr and returns the exit code of the error (e->code must be set). */
 int cmd_fail(const struct hone_error *e);

@@ -142,6 +142,19 @@ static int option_set(const struct option *o, const char *name, const char *valu
     return rc;
 }
 
+/* Whether -h or --help stands among the options. Asked before any of them is set, since the help shows the defaults. */
+static bool help_wanted(const struct command *c, int argc, char **argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        size_t n = !strncmp(argv[i], "--", 2) ? strcspn(argv[i], "=") : strlen(argv[i]);
+        const struct option *o = argv[i][0] == '-' ? option_find(c, argv[i], n) : NULL;
+        if (o && o->to == &help)
+            return true;
+        i += o && o->value && !argv[i][n];
+    }
+    return false;
+}
+
 /* Sets the options in argv and moves the other arguments to its front. 0 or the exit code. */
 static int options_parse(const struct command *c, int argc, char **argv, int *n_args)
 {
@@ -177,12 +190,28 @@ static int options_parse(const struct command *c, int argc, char **argv, int *n_
     return 0;
 }
 
+/* Zeros, and what is off, are said by the help text where they mean something: "(0: one a core)". */
+char *option_default(const struct option *o, char *text, size_t size)
+{
+    text[0] = 0;
+    if (o->kind == OPTION_INT && *(const int *)o->to)
+        snprintf(text, size, " (default %d)", *(const int *)o->to);
+    else if (o->kind == OPTION_FLOAT && *(const float *)o->to != 0)
+        snprintf(text, size, " (default %.6g)", (double)*(const float *)o->to);
+    else if (o->kind == OPTION_U64 && *(const uint64_t *)o->to)
+        snprintf(text, size, " (default %llu)", (unsigned long long)*(const uint64_t *)o->to);
+    else if (o->kind == OPTION_TEXT && *(const char *const *)o->to)
+        snprintf(text, size, " (default %s)", *(const char *const *)o->to);
+    return text;
+}
+
 static void print_options(const struct option *o, int n)
 {
     for (int i = 0; i < n; i++) {
-        char left[100];
+        char left[100], preset[80];
         snprintf(left, sizeof left, "%s%s%s", o[i].names, o[i].value ? " " : "", o[i].value ? o[i].value : "");
-        printf("  %-34s%s%s\n", left, strlen(left) > 33 ? "\n                                    " : "", o[i].help);
+        printf("  %-34s%s%s%s\n", left, strlen(left) > 33 ? "\n                                    " : "", o[i].help,
+               option_default(&o[i], preset, sizeof preset));
     }
 }
 
@@ -230,11 +259,11 @@ int main(int argc, char **argv)
     const struct command *c = command_find(argv[1]);
     if (!c)
         return cmd_refuse(HONE_EUSAGE, "no command '%s'; see hone --help", argv[1]);
+    if (help_wanted(c, argc - 2, argv + 2))
+        return print_help(c);
     int n_args, rc = options_parse(c, argc - 2, argv + 2, &n_args);
     if (rc)
         return rc;
-    if (help)
-        return print_help(c);
     rc = output_check(c->extra_output);
     if (rc)
         return rc;

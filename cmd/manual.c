@@ -25,12 +25,14 @@ static void roff(const char *text)
 static void roff_options(const struct option *o, int n)
 {
     for (int i = 0; i < n; i++) {
+        char preset[80];
         printf(".TP\n.B ");
         roff(o[i].names);
         if (o[i].value)
             printf(" \\fI%s\\fR", o[i].value);
         putchar('\n');
         roff(o[i].help);
+        roff(option_default(&o[i], preset, sizeof preset));
         putchar('\n');
     }
 }
