@@ -73,6 +73,8 @@ static void print_text(const struct trace *t)
         print_sum(t, &all, all.ns);
         printf("%-26s %5s %10.1f   unwatched, median of %d; read roof %.1f GB/s\n", "whole step", "", t->step_ns / 1e3, t->repeats, t->roof / 1e9);
     }
+    if (t->spin > 0)
+        printf("debug.spin made every step %g %% longer: a diagnostic, no speed here is a result\n", 100 * t->spin);
     print_fusions(t);
     if (t->plan->n_gates_unfit)
         printf("\n%d node(s) where a gate's kernel did not fit\n", t->plan->n_gates_unfit);

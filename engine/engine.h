@@ -23,6 +23,9 @@ struct decline {
 const struct decline *session_declines(const struct hone_session *s);
 /* The observer of all later runs; NULL: none. Its memory stays the caller's. */
 void session_observe(struct hone_session *s, const struct observer *o);
+/* The share by which debug.spin makes every step longer; 0: not at all. Whatever prints a speed says it when it is not 0, and such a
+ * run is no result. */
+double session_spin(const struct hone_session *s);
 /* Bytes of the KV cells, and of the values and scratch of the plans made so far. */
 size_t session_kv_bytes(const struct hone_session *s);
 size_t session_value_bytes(const struct hone_session *s);

@@ -46,6 +46,7 @@ struct hone_session {
     const struct observer *observer;
     bool dry;
     struct decline declines[N_FUSIONS];
+    double spin; /* debug.spin: how much longer a step is made */
     atomic_int cancel;
     atomic_int steps_done;
 };
@@ -120,6 +121,9 @@ static int session_open(struct hone_session *s, struct hone_error *e)
         rc = kv_format(p->type_v, gates_all_reference(&s->gates), "-ctv", &v, e);
     if (rc)
         return rc;
+    s->spin = gates_spin(&s->gates);
+    if (s->spin > 0)
+        log_line(LOG_WARN, "debug.spin makes every step %g %% longer: a diagnostic, no speed is a result", 100 * s->spin);
     if (!p->n_ctx)
         p->n_ctx = s->model->n_ctx_train < DEFAULT_CTX_CAP ? s->model->n_ctx_train : DEFAULT_CTX_CAP;
     if (!p->n_threads)
@@ -333,6 +337,11 @@ void session_observe(struct hone_session *s, const struct observer *o)
     s->observer = o;
 }
 
+double session_spin(const struct hone_session *s)
+{
+    return s->spin;
+}
+
 size_t session_kv_bytes(const struct hone_session *s)
 {
     return s->kv.bytes;
@@ -385,6 +394,13 @@ static void inputs_set(struct hone_session *s, const struct planned *p, const st
     }
 }
 
+/* debug.spin; a cancel ends it. */
+static void spin_until(struct hone_session *s, int64_t ns)
+{
+    while (clock_ns() < ns && !atomic_load_explicit(&s->cancel, memory_order_relaxed))
+        ;
+}
+
 /* One chunk: at most n_batch tokens, whose cells are appended already. */
 static int eval_chunk(struct hone_session *s, const struct hone_token *tokens, const int32_t *positions, int32_t n,
                       struct progress *progress, struct hone_error *e)
@@ -406,7 +422,10 @@ static int eval_chunk(struct hone_session *s, const struct hone_token *tokens, c
     struct observer with_progress = {progress, progress_before, progress_after};
     struct run run = {.pool = s->pool, .scratch = s->scratch, .scratch_stride = s->scratch_stride, .cancel = &s->cancel,
                       .observer = progress ? &with_progress : s->observer};
+    int64_t start = clock_ns();
     int rc = plan_run(p->plan, &run, e);
+    if (s->spin > 0)
+        spin_until(s, start + (int64_t)((double)(clock_ns() - start) * (1 + s->spin)));
     if (!rc && n_outputs) {
         size_t row = (size_t)s->model->n_vocab;
         memcpy(s->logits + s->n_logits * row, p->graph.logits->data, (size_t)n_outputs * row * sizeof(float));

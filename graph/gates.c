@@ -9,7 +9,10 @@
 #include <ctype.h>
 #include <fnmatch.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+enum { SPIN_LIMIT = 1000 }; /* percent: more would only look like a hang */
 
 static int gate_refuse(struct hone_error *e, const struct gate *gate, const char *what)
 {
@@ -130,6 +133,18 @@ static int parse_fusion(struct gates *g, struct gate *gate, enum gate_kind kind,
     return gate_add(g, gate, e);
 }
 
+/* debug.spin=<percent> */
+static int parse_spin(struct gates *g, struct gate *gate, const char *value, struct hone_error *e)
+{
+    char *end;
+    double percent = strtod(value, &end);
+    if (end == value || *end || !(percent >= 0 && percent <= SPIN_LIMIT))
+        return gate_refuse(e, gate, "a share of a step's time, 0 to 1000 percent");
+    gate->kind = GATE_SPIN;
+    gate->variant = value;
+    return gate_add(g, gate, e);
+}
+
 static int parse_one(struct gates *g, char *word, const char *source, struct hone_error *e)
 {
     struct gate gate = {.text = arena_strdup(&g->arena, word), .source = source, .op = -1, .format = -1};
@@ -148,6 +163,8 @@ static int parse_one(struct gates *g, char *word, const char *source, struct hon
         return parse_fusion(g, &gate, GATE_FUSE, own + 4, value, e);
     if (!strncmp(own, "decline.", 8))
         return parse_fusion(g, &gate, GATE_DECLINE, own + 7, value, e);
+    if (!strcmp(own, "debug.spin"))
+        return parse_spin(g, &gate, value, e);
     return gate_refuse(e, &gate, "unknown gate; known: kernel[.backend].op[.format][@node]=variant, kernel=ref, skip=op,..., "
                                  "fuse[.name]=on|off");
 }
@@ -203,6 +220,14 @@ bool gates_fusion(const struct gates *g, enum gate_kind kind, int id, bool fallb
         if (g->list[i].kind == kind && (g->list[i].fusion < 0 || g->list[i].fusion == id))
             return !strcmp(g->list[i].variant, "on");
     return fallback;
+}
+
+double gates_spin(const struct gates *g)
+{
+    for (int i = g->n; i-- > 0;)
+        if (g->list[i].kind == GATE_SPIN)
+            return strtod(g->list[i].variant, NULL) / 100;
+    return 0;
 }
 
 bool gates_all_reference(const struct gates *g)

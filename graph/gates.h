@@ -5,6 +5,7 @@
  *   skip=<op>,...           short for kernel.<op>=ref for each
  *   fuse.<name>=on|off      fuse=off (every fusion)
  *   decline.<name>=on       makes the fused kernels of that fusion decline every step: a test of what happens then
+ *   debug.spin=<percent>    makes every step that much longer, so that what measures can be measured; no result with it is one
  * Lists are parted by white space or ';'; '#' starts a comment that ends with the line. The later match wins, however specific. */
 #ifndef GRAPH_GATES_H
 #define GRAPH_GATES_H
@@ -12,7 +13,7 @@
 #include "base/arena.h"
 #include "ops/ops.h"
 
-enum gate_kind { GATE_KERNEL, GATE_FUSE, GATE_DECLINE };
+enum gate_kind { GATE_KERNEL, GATE_FUSE, GATE_DECLINE, GATE_SPIN };
 
 struct gate {
     char *text;           /* as the user wrote it, for messages and records */
@@ -41,6 +42,8 @@ void gates_free(struct gates *g);
 const struct gate *gates_for_node(const struct gates *g, const char *backend, const struct node *n);
 /* Whether the last gate of this kind that is about fusion id says on; fallback if there is none. */
 bool gates_fusion(const struct gates *g, enum gate_kind kind, int id, bool fallback);
+/* What the last debug.spin gate asks for, as a share of a step's time; 0: nothing. */
+double gates_spin(const struct gates *g);
 /* The last gate that is about everything (`kernel=...`) says ref and none after it brings a kernel back. */
 bool gates_all_reference(const struct gates *g);
 

@@ -86,7 +86,7 @@ static struct cost cost_at(const struct node *n, int64_t n_tokens, int64_t depth
 
 int trace_run(struct trace *t, struct hone_session *s, const struct hone_model *m, const struct trace_options *o, struct hone_error *e)
 {
-    *t = (struct trace){.repeats = o->repeats};
+    *t = (struct trace){.repeats = o->repeats, .spin = session_spin(s)};
     _Static_assert(N_FUSIONS <= sizeof t->declines / sizeof *t->declines, "more fusions than declines");
     int32_t before = hone_session_length(s, 0), depth = before + o->depth;
     size_t n = (size_t)o->n_tokens, n_fill = (size_t)o->depth;
@@ -241,8 +241,8 @@ json_t *trace_json(const struct trace *t)
     }
     for (int i = 0; i < n_ops; i++)
         json_array_append_new(by_op, sum_json(t, &ops[i]));
-    return json_pack("{s:i, s:i, s:f, s:f, s:f, s:i, s:o, s:o, s:o, s:o}", "schema_version", 1, "repeats", t->repeats, "step_ns", t->step_ns,
-                     "nodes_ns", sum, "read_roof", t->roof, "gates_unfit", t->plan->n_gates_unfit, "ops", by_op, "kinds", kinds_json(t),
+    return json_pack("{s:i, s:i, s:f, s:f, s:f, s:f, s:i, s:o, s:o, s:o, s:o}", "schema_version", 1, "repeats", t->repeats, "step_ns", t->step_ns,
+                     "debug_spin", t->spin, "nodes_ns", sum, "read_roof", t->roof, "gates_unfit", t->plan->n_gates_unfit, "ops", by_op, "kinds", kinds_json(t),
                      "fusions", fusions_json(t), "nodes", nodes);
 }
 

@@ -2,6 +2,7 @@
  * references, packed weights read as before, declines are counted, failed evals leave no trace, forks and rewinds are exact. */
 #include "test.h"
 
+#include "base/clock.h"
 #include "engine/engine.h"
 #include "graph/fuse.h"
 
@@ -160,6 +161,39 @@ static void test_declines(void **unused)
     hone_model_close(m);
 }
 
+/* The quickest of a few steps. */
+static int64_t step_ns(struct hone_session *s)
+{
+    struct hone_error e;
+    int64_t best = INT64_MAX;
+    for (int i = 0; i < 16; i++) {
+        int64_t start = clock_ns();
+        assert_int_equal(feed(s, 0, ids, 1, &e), 0);
+        int64_t ns = clock_ns() - start;
+        best = ns < best ? ns : best;
+    }
+    return best;
+}
+
+/* debug.spin costs the time that it says, and nothing but time. */
+static void test_spin(void **unused)
+{
+    (void)unused;
+    struct hone_model *m = open_model(archs[0]);
+    struct hone_session *s = open_session(m, NULL, false, 1);
+    assert_true(session_spin(s) == 0);
+    logits_of(s, base);
+    int64_t plain = step_ns(s);
+    hone_session_free(s);
+    s = open_session(m, "debug.spin=3 debug.spin=900", false, 1);
+    assert_true(session_spin(s) == 9);
+    logits_of(s, other);
+    assert_memory_equal(base, other, sizeof base);
+    assert_in_range(step_ns(s), 4 * plain, INT64_MAX);
+    hone_session_free(s);
+    hone_model_close(m);
+}
+
 static void test_failed_eval_leaves_nothing(void **unused)
 {
     (void)unused;
@@ -234,6 +268,9 @@ static void test_params_refused(void **unused)
     REFUSED(p.type_k = "i32", HONE_EUSAGE);
     REFUSED(p.type_v = "q4_K", HONE_EUSAGE); /* heads of 64 are no multiple of 256 */
     REFUSED(p.gates = "nonsense=1", HONE_EUSAGE);
+    REFUSED(p.gates = "debug.spin=nan", HONE_EUSAGE);
+    REFUSED(p.gates = "debug.spin=3x", HONE_EUSAGE);
+    REFUSED(p.gates = "debug.spin=-1", HONE_EUSAGE);
     REFUSED(p.recipe = "/nonexistent/recipe", HONE_EINPUT);
     REFUSED((p.n_ctx = 1 << 30, p.n_seq = 1), HONE_ERESOURCE);
     assert_non_null(strstr(e.message, "enough for a context of"));
@@ -247,6 +284,7 @@ int main(void)
         cmocka_unit_test(test_fusions_keep_bits), cmocka_unit_test(test_fast_against_reference),
         cmocka_unit_test(test_declines),          cmocka_unit_test(test_failed_eval_leaves_nothing),
         cmocka_unit_test(test_fork),              cmocka_unit_test(test_params_refused),
+        cmocka_unit_test(test_spin),
     };
     return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }
