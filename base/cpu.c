@@ -2,6 +2,7 @@
 #include "base/cpu.h"
 
 #include <hwloc.h>
+#include <sched.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -123,6 +124,18 @@ int cpu_cores(void)
     if (!machine.cores)
         look(&machine.cores, machine.name, sizeof machine.name);
     return machine.cores;
+}
+
+int cpu_processors(void)
+{
+    int n = 0;
+    for (size_t size = 1024; size <= 1 << 16 && n < 1; size *= 2) { /* a mask too small for the machine is refused */
+        cpu_set_t *set = CPU_ALLOC(size);
+        if (set && !sched_getaffinity(0, CPU_ALLOC_SIZE(size), set))
+            n = CPU_COUNT_S(CPU_ALLOC_SIZE(size), set);
+        CPU_FREE(set);
+    }
+    return n > 0 ? n : 1;
 }
 
 const char *cpu_name(void)

@@ -31,6 +31,8 @@ int cpu_mask(const char *words, struct hone_error *e);
 const char *cpu_feature_name(unsigned bit);
 /* Physical cores that this process may run on; at least 1. */
 int cpu_cores(void);
+/* Logical processors that the calling thread may run on now; at least 1. */
+int cpu_processors(void);
 /* "vendor model" as the system reports it; a static string, never NULL. */
 const char *cpu_name(void);
 

@@ -128,6 +128,8 @@ static int session_open(struct hone_session *s, struct hone_error *e)
         p->n_ctx = s->model->n_ctx_train < DEFAULT_CTX_CAP ? s->model->n_ctx_train : DEFAULT_CTX_CAP;
     if (!p->n_threads)
         p->n_threads = cpu_cores();
+    if (p->n_threads > cpu_processors()) /* every node ends where all threads meet, and only so many run at a time */
+        log_line(LOG_WARN, "%d threads on %d processors are slower than one each", p->n_threads, cpu_processors());
     if (p->n_ctx > s->model->n_ctx_train)
         log_line(LOG_WARN, "a context of %d is longer than the %d that the model was trained on", p->n_ctx, s->model->n_ctx_train);
     rc = kv_create(&s->kv, s->model, p->n_ctx, p->n_seq, k, v, e);

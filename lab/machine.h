@@ -1,5 +1,5 @@
-/* machine.h: what this machine is, and what else happened on it while something was measured: time stolen by the hypervisor, other processes,
- * throttling, quotas, swapping. What makes a figure doubtful is said beside the figure. */
+/* machine.h: what this machine is, and what else happened on it while something was measured: time stolen by the hypervisor,
+ * other processes, throttling, quotas, swapping. What makes a figure doubtful is said beside the figure. */
 #ifndef LAB_MACHINE_H
 #define LAB_MACHINE_H
 
@@ -15,7 +15,7 @@ struct machine {
     char huge_pages[16];          /* "always", "madvise", "never", "": unknown */
     int cores, processors;        /* physical cores and logical processors that this process may use */
     double quota;                 /* processors' worth of time that the control group may use; 0: no limit */
-    int64_t memory;               /* bytes in all */
+    int64_t memory_total;         /* bytes */
 };
 
 /* root: a folder in whose place / is read, for tests; "" is the real one. Unknown things stay empty or 0. */
@@ -24,14 +24,15 @@ json_t *machine_json(const struct machine *m);
 
 /* Counters at one moment; -1 where the kernel tells none. */
 struct machine_state {
-    int64_t ns;                          /* monotonic */
-    int64_t busy, steal, idle;           /* of all processors together, in nanoseconds */
-    int64_t own;                         /* processor time of this process */
-    int64_t throttled, quota_throttled;  /* thermal events of all cores; nanoseconds that the control group waited for its quota */
-    int64_t swapped;                     /* pages in and out */
-    int64_t switched;                    /* involuntary context switches of this process */
-    double load;                         /* average of one minute */
-    int64_t memory_available;            /* bytes */
+    int64_t ns;                /* monotonic */
+    int64_t busy, steal, idle; /* of all processors together, in nanoseconds */
+    int64_t own;               /* processor time of this process */
+    int64_t throttled,
+        quota_throttled;      /* thermal events of all cores; nanoseconds that the control group waited for its quota */
+    int64_t swapped;          /* pages in and out */
+    int64_t switched;         /* involuntary context switches of this process */
+    double load;              /* average of one minute */
+    int64_t memory_available; /* bytes */
 };
 void machine_look(struct machine_state *s, const char *root);
 
@@ -46,8 +47,8 @@ struct machine_change {
 struct machine_change machine_between(const struct machine_state *before, const struct machine_state *after);
 json_t *machine_change_json(const struct machine_change *c);
 
-/* A list of sentences, empty where all is well: what about the machine, the build (hone_build()) or the number of threads makes what was measured
- * doubtful. c may be NULL: nothing was measured yet. */
+/* A list of sentences, empty where all is well: what about the machine, the build (hone_build()) or the number of threads makes
+ * what was measured doubtful. c may be NULL: nothing was measured yet. */
 json_t *machine_warnings(const struct machine *m, const struct machine_change *c, const char *build, int n_threads);
 
 /* Resets the kernel's mark of this process' largest resident set, where it lets us; the mark, in bytes. */

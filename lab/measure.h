@@ -1,9 +1,9 @@
-/* measure.h: one throughput test on one session: what llama-bench calls pp (a prompt in batches), tg (single tokens) and pg (one after the
- * other), behind a context of a given depth. `bench` uses it, and `ab --in-process` on two sessions in turn.
+/* measure.h: one throughput test on one session: what llama-bench calls pp (a prompt in batches), tg (single tokens) and pg
+ * (one after the other), behind a context of a given depth. `bench` uses it, and `ab --in-process` on two sessions in turn.
  *
- * A sample is the test's work and two or three readings of the clock, nothing else: ids are drawn before, hashes are taken in a run of their
- * own. As in llama-bench the ids are random (the first is the model's bos), so no sample pays for choosing a token, and every run of a test
- * computes the same. */
+ * A sample is the test's work and two or three readings of the clock, nothing else: ids are drawn before, hashes are taken in a
+ * run of their own. As in llama-bench the ids are random (the first is the model's bos), so no sample pays for choosing a
+ * token, and every run of a test computes the same. */
 #ifndef LAB_MEASURE_H
 #define LAB_MEASURE_H
 
@@ -13,11 +13,12 @@
 struct measure_test {
     int32_t n_prompt, n_gen; /* tg: n_prompt 0; pp: n_gen 0 */
     int32_t n_depth;         /* positions in the context before */
-    int32_t n_batch;         /* tokens a call while prefilling, each with the logits of its last; the session cuts a call in steps of its own n_batch */
+    int32_t n_batch; /* tokens a call while prefilling, each with the logits of its last; the session cuts a call in steps of
+                        its own n_batch */
 };
 
-/* What a session's sequence 0 holds of the depth's ids, kept by the caller for one session, zero at first: a sweep over depths then prefills
- * each position once. */
+/* What a session's sequence 0 holds of the depth's ids, kept by the caller for one session, zero at first: a sweep over depths
+ * then prefills each position once. */
 struct measure_prefix {
     int32_t length;
     int32_t step; /* tokens a step it was filled with */
@@ -25,15 +26,16 @@ struct measure_prefix {
 
 struct measure;
 
-/* Draws the ids and fills sequence 0 to the test's depth. The session, whose n_ctx is at least the test's sum and whose params are p, stays the
- * caller's and may serve no one else until measure_close, but another measure in turn after its own measure_rewind. prefix NULL: filled from
- * nothing. */
+/* Draws the ids and fills sequence 0 to the test's depth. The session, made with the params p and an n_ctx of at least the
+ * test's sum, stays the caller's and serves no one else until measure_close. Every call below leaves the sequence at the depth,
+ * also on failure. prefix NULL: filled from nothing. */
 int measure_open(struct measure **out, struct hone_session *s, const struct hone_session_params *p, const struct hone_model *m,
                  const struct measure_test *t, struct measure_prefix *prefix, struct hone_error *e);
 void measure_close(struct measure *t); /* NULL is allowed */
 
 struct measure_output {
-    struct sha256 output; /* of, for each position with logits: the id of its largest logit (int32, little-endian), then the SHA-256 of the logits */
+    struct sha256 output; /* of, for each position with logits: the id of its largest logit (int32, little-endian), then the
+                             SHA-256 of the logits */
     struct sha256 tokens; /* of the ids of the largest logits alone */
     size_t n;             /* positions with logits */
     bool nan;             /* some logit was no finite number */
@@ -49,8 +51,8 @@ struct measure_sample {
 };
 /* One timed run of the test. */
 int measure_once(struct measure *t, struct measure_sample *out, struct hone_error *e);
-/* One untimed step of one token, which reads every weight: to be called when something else (a reading of the roof, another session) has had
- * the caches since the last run. */
+/* One untimed step of one token, which reads every weight: to be called when something else (a reading of the roof, another
+ * session) has had the caches since the last run. */
 int measure_settle(struct measure *t, struct hone_error *e);
 
 /* Warm-up goes on until two rounds in succession agree within tolerance. */
