@@ -15,5 +15,7 @@ struct sha256 {
     char hex[65];
 };
 int hash_sha256(struct sha256 *out, const void *data, size_t size, struct hone_error *e);
+/* Of a file's content. progress: bytes read so far; non-zero cancels; may be NULL. */
+int hash_sha256_file(struct sha256 *out, const char *path, int (*progress)(void *user, uint64_t done), void *user, struct hone_error *e);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "base/err.h"
 #include "hone.h"
+#include "lab/journal.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -94,6 +95,36 @@ extern struct model_args model_args;
 int cmd_open_model(struct hone_model **m); /* plug-ins first: a wrong one is said before a model is read */
 int cmd_load_plugins(void); /* for a command that opens no model */
 int cmd_open_session(struct hone_session **s, const struct hone_model *m, const struct hone_session_params *base);
+
+/* The journal, for each command that measures or judges: two lines, and journal_sample and journal_record between them.
+ *     struct recording rec;
+ *     if (!rc) rc = cmd_journal_begin(&rec, "bench", m, config);       before the first sample
+ *     return cmd_journal_end(&rec, rc, NULL);                          in any case; rec zeroed or begun
+ * With --no-journal rec.journal is NULL, which all journal_ functions that write take for "nothing to do". */
+struct journal_args {
+    const char *path, *hypothesis, *expect;
+    bool off;
+};
+extern struct journal_args journal_args;
+#define JOURNAL_OPTION {"--journal", OPTION_TEXT, &journal_args.path, "FILE", "the journal (default HONE_JOURNAL, or hone/journal.db in the user's data folder)", 0, 0}
+#define JOURNAL_OPTIONS                                                                                                                    \
+    JOURNAL_OPTION, {"--no-journal", OPTION_FLAG, &journal_args.off, NULL, "record nothing", 0, 0},                                       \
+        {"--hypothesis", OPTION_TEXT, &journal_args.hypothesis, "TEXT", "why this should help, recorded before anything is measured", 0, 0}, \
+        {"--expect", OPTION_TEXT, &journal_args.expect, "PERCENT", "the gain that is expected, recorded before anything is measured", 0, 0}
+struct recording {
+    struct journal *journal;
+    int64_t run;
+};
+/* Opens the journal and records who is measured (m: NULL where no model is) and what is asked: config, an object, which is taken; runs
+ * with another config are another history. 0, or the exit code, with the message printed. */
+int cmd_journal_begin(struct recording *rec, const char *kind, const struct hone_model *m, json_t *config);
+/* Records how the run ended by its exit code, with what is in outcome (taken; NULL: nothing), and closes. Returns rc, or the exit code
+ * of what went wrong here. */
+int cmd_journal_end(struct recording *rec, int rc, json_t *outcome);
+/* Where the journal is, with its folders made or not; NULL: nothing says so. */
+const char *cmd_journal_path(char *path, size_t size, bool make);
+/* The folder for what may be computed again, made if need be; NULL where there is none. */
+const char *cmd_cache_folder(char *path, size_t size);
 
 /* -v and the terminal. */
 extern bool verbose;

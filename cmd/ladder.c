@@ -6,7 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 static int n_texts = 6, prompt_tokens = 32, n_greedy = 32;
@@ -78,27 +77,6 @@ static int progress(void *user, const char *what, float done)
     return progress_show(what, done);
 }
 
-/* The folder for reference logits, made if need be; NULL where there is none. */
-static const char *cache_folder(char *path, size_t size)
-{
-    const char *cache = getenv("HONE_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    if (cache)
-        snprintf(path, size, "%s", cache);
-    else if (xdg)
-        snprintf(path, size, "%s/hone", xdg);
-    else if (home)
-        snprintf(path, size, "%s/.cache/hone", home);
-    else
-        return NULL;
-    for (char *p = path + 1; *p; p++)
-        if (*p == '/') {
-            *p = 0;
-            mkdir(path, 0777);
-            *p = '/';
-        }
-    return mkdir(path, 0777) == 0 || errno == EEXIST ? path : NULL;
-}
-
 static int run(int n_args, char **args)
 {
     struct hone_model *m = NULL;
@@ -123,7 +101,7 @@ static int run(int n_args, char **args)
     if (!rc) {
         struct ladder_options o = {.session = hone_session_defaults(), .n_texts = n_texts, .prompt_tokens = (size_t)prompt_tokens, .n_greedy = (size_t)n_greedy,
                                    .seconds = (double)seconds, .kl_bound = (double)kl_bound,
-                                   .cache = no_cache ? NULL : cache_folder(cache, sizeof cache), .resume = resume};
+                                   .cache = no_cache ? NULL : cmd_cache_folder(cache, sizeof cache), .resume = resume};
         o.session.n_ctx = model_args.n_ctx ? model_args.n_ctx : prompt_tokens + n_greedy + 512;
         o.session.n_threads = model_args.n_threads;
         o.session.n_batch = model_args.n_batch;
