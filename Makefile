@@ -67,12 +67,13 @@ EXAMPLES := $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
 all: $(B)/hone lib $(EXAMPLES)
 lib: $(B)/libhone.a $(B)/libhone.so
 
-# hone_build() names commit, compiler and flags: build.h changes only when one of them does.
+# hone_build() names commit, compiler and flags (build_number: commits so far): build.h changes only when one of them does.
 COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
+NUMBER := $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
 $(B)/build.h: FORCE
 	@mkdir -p $(@D)
-	@printf '#define BUILD_COMMIT "%s"\n#define BUILD_COMPILER "%s"\n#define BUILD_FLAGS "%s"\n' \
-		"$(COMMIT)" "$$($(CC) --version | head -n 1)" "$(OPT) $(SAN_FLAGS) $(CFLAGS)" > $@.new
+	@printf '#define BUILD_COMMIT "%s"\n#define BUILD_NUMBER %s\n#define BUILD_COMPILER "%s"\n#define BUILD_FLAGS "%s"\n' \
+		"$(COMMIT)" "$(NUMBER)" "$$($(CC) --version | head -n 1)" "$(OPT) $(SAN_FLAGS) $(CFLAGS)" > $@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 .PHONY: FORCE
 $(B)/engine/engine.o: $(B)/build.h

@@ -12,6 +12,11 @@ const char *hone_build(void)
     return HONE_VERSION " (" BUILD_COMMIT ", " BUILD_COMPILER ", " BUILD_FLAGS ")";
 }
 
+int build_number(void)
+{
+    return BUILD_NUMBER;
+}
+
 int hone_model_open(struct hone_model **out, const char *path, struct hone_error *e)
 {
     struct hone_error own = {0};

@@ -10,6 +10,9 @@ struct hone_model {
     struct model *model;
 };
 
+/* How many commits the history of the build has; 0: unknown. */
+int build_number(void);
+
 /* Plans a step of n_tokens tokens with n_outputs outputs, without running it: for inspect and trace. Valid until the next
  * call on the session. */
 int session_plan(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, const struct plan **out, struct hone_error *e);
