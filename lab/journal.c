@@ -228,7 +228,7 @@ void journal_close(struct journal *j)
     sqlite3_finalize(j->where);
     if (sqlite3_close(j->db)) /* a reader of ours forgot a statement */
         sqlite3_close_v2(j->db);
-    text_free(&j->line);
+    line_free(&j->line);
     free(j->path);
     free(j);
 }

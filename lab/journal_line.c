@@ -41,7 +41,7 @@ bool record_is_kind(const char *kind)
     return is_one_of(kind, kinds, sizeof kinds / sizeof *kinds);
 }
 
-void text_add(struct text *t, const char *data, size_t n)
+void line_add(struct line *t, const char *data, size_t n)
 {
     if (t->failed)
         return;
@@ -60,33 +60,33 @@ void text_add(struct text *t, const char *data, size_t n)
     t->data[t->n] = 0;
 }
 
-void text_free(struct text *t)
+void line_free(struct line *t)
 {
     free(t->data);
-    *t = (struct text){0};
+    *t = (struct line){0};
 }
 
-static void add(struct text *t, const char *s)
+static void add(struct line *t, const char *s)
 {
-    text_add(t, s, strlen(s));
+    line_add(t, s, strlen(s));
 }
 
 static int add_piece(const char *data, size_t n, void *user)
 {
-    struct text *t = user;
-    text_add(t, data, n);
+    struct line *t = user;
+    line_add(t, data, n);
     return t->failed ? -1 : 0;
 }
 
 /* A JSON value of one text or number; takes the reference. False: not to be written (a text that is not UTF-8). */
-static bool add_json(struct text *t, json_t *value)
+static bool add_json(struct line *t, json_t *value)
 {
     bool ok = value && json_dump_callback(value, add_piece, t, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(17)) == 0;
     json_decref(value);
     return ok;
 }
 
-static void add_integer(struct text *t, const char *key, int64_t value)
+static void add_integer(struct line *t, const char *key, int64_t value)
 {
     char s[64];
     snprintf(s, sizeof s, ",\"%s\":%lld", key, (long long)value);
@@ -136,7 +136,7 @@ int record_check(const struct record *r, struct hone_error *e)
     return wrong ? err_set(e, HONE_EINPUT, "record %lld: %s", (long long)r->number, wrong) : 0;
 }
 
-int record_line(struct text *line, const struct record *r, struct sha256 *hash, struct hone_error *e)
+int record_line(struct line *line, const struct record *r, struct sha256 *hash, struct hone_error *e)
 {
     line->n = 0;
     bool ok = true;
@@ -205,7 +205,7 @@ int record_read(struct record *r, json_t **hold, char **body, const char *line, 
         return err_set(e, HONE_EINPUT,
                        "no record: chain, number, at, kind, body, previous or hash is missing or no text, number or object");
     int rc = record_check(r, e);
-    struct text again = {0};
+    struct line again = {0};
     struct sha256 sum;
     if (!rc)
         rc = record_line(&again, r, &sum, e);
@@ -222,6 +222,6 @@ int record_read(struct record *r, json_t **hold, char **body, const char *line, 
         else if (again.n != n || memcmp(again.data, line, n) != 0)
             rc = err_set(e, HONE_EINPUT, "record %lld: not as a journal writes it: it was edited", (long long)r->number);
     }
-    text_free(&again);
+    line_free(&again);
     return rc;
 }

@@ -15,13 +15,13 @@ enum { JOURNAL_VERSION = 2, JOURNAL_APPLICATION = 0x686f6e65 /* "hone" */, OWN_C
 enum { BODY_LIMIT = 16 << 20, NAME_LIMIT = 512, CHAIN_NAME = 32, BUSY_MS = 60000 };
 
 /* A text that grows. */
-struct text {
+struct line {
     char *data;
     size_t n, cap;
     bool failed; /* out of memory: sticks */
 };
-void text_add(struct text *t, const char *data, size_t n);
-void text_free(struct text *t);
+void line_add(struct line *t, const char *data, size_t n);
+void line_free(struct line *t);
 
 struct journal {
     sqlite3 *db;
@@ -31,7 +31,7 @@ struct journal {
     struct hone_error broken; /* the first failure within the batch */
     char chain[33];           /* the name of the own chain */
     sqlite3_stmt *last, *insert, *where;
-    struct text line; /* reused */
+    struct line line; /* reused */
 };
 
 /* The names of kinds, by which records are told apart. */
@@ -55,7 +55,7 @@ struct record {
 };
 
 /* The record's line without its hash: {"chain":...,"previous":"..."}, and that line's SHA-256. */
-int record_line(struct text *line, const struct record *r, struct sha256 *hash, struct hone_error *e);
+int record_line(struct line *line, const struct record *r, struct sha256 *hash, struct hone_error *e);
 /* Reads a line of an export. The record points into *hold, which is to be released with json_decref, and *body, to be freed. A
  * line that record_line would not write in just these bytes is HONE_EINPUT. */
 int record_read(struct record *r, json_t **hold, char **body, const char *line, size_t n, struct hone_error *e);
