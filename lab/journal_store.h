@@ -98,6 +98,19 @@ int store_run(struct journal *j, int64_t id, struct place *p, struct hone_error 
 int store_transaction(struct journal *j, int (*work)(struct journal *j, void *user, struct hone_error *e), void *user,
                       struct hone_error *e);
 
+/* ---- journal_read.c: runs, for the other readers */
+struct run_row {
+    int64_t id, chain, number, at;
+    const char *kind;
+    json_t *body;          /* of the run's record */
+    const char *hash;      /* of it */
+    json_t *identities[4]; /* build machine model recipe, as stored; borrowed; NULL: none */
+};
+/* Calls each for every run that the filter lets through, newest first (oldest_first: the other way round); a non-zero return
+ * ends it and is returned. */
+int store_each_run(struct journal *j, const struct journal_filter *f, bool oldest_first,
+                   int (*each)(void *user, const struct run_row *r, struct hone_error *e), void *user, struct hone_error *e);
+
 /* "2026-11-30T12:00:00.123Z". */
 void journal_time(int64_t at, char text[32]);
 
