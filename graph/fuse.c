@@ -225,6 +225,64 @@ static bool match_gate_up_glu_quantize(const struct graph *g, int i, struct fuse
     return match_quantized(g, i, m, OP_GATE_UP_GLU, OP_GATE_UP_GLU_QUANTIZE);
 }
 
+/* A product, with or without a residual, takes over its parts and its own source behind them. */
+static bool take_product(struct fuse_match *m, struct node *n)
+{
+    if (n->op == OP_MUL_MAT_ADD) {
+        add_part(m, n->parts[0]);
+        add_part(m, n->parts[1]);
+    } else if (plain_mul_mat(n)) {
+        add_part(m, n);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+static bool match_mlp(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    struct node *down = g->nodes[i], *inner;
+    if ((down->op != OP_MUL_MAT && down->op != OP_MUL_MAT_ADD) || !(inner = maker_is(down->src[1], OP_GATE_UP_GLU_QUANTIZE)))
+        return false;
+    if (down->src[1] != inner->out)
+        return fits_not(r, "%s reads a view of %s", down->out->name, inner->out->name);
+    m->op = OP_MLP;
+    for (int j = 0; j < inner->n_parts; j++)
+        add_part(m, inner->parts[j]);
+    for (int j = 0; j < inner->n_src; j++)
+        add_src(m, inner->src[j]);
+    add_src(m, down->src[0]);
+    if (down->op == OP_MUL_MAT_ADD)
+        add_src(m, down->src[2]);
+    memcpy(m->params, inner->params, PARAMS_SIZE);
+    return take_product(m, down);
+}
+
+static int count_readers(const struct graph *g, const struct tensor *t)
+{
+    int n = 0;
+    for (int i = 0; i < g->n_nodes; i++)
+        for (int j = 0; j < g->nodes[i]->n_src; j++)
+            n += g->nodes[i]->src[j] && root_of(g->nodes[i]->src[j]) == t;
+    return n;
+}
+
+static bool match_linear(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    struct node *product = g->nodes[i], *q;
+    if ((product->op != OP_MUL_MAT && product->op != OP_MUL_MAT_ADD) || !(q = maker_is(product->src[1], OP_QUANTIZE)))
+        return false;
+    if (product->src[1] != q->out || count_readers(g, q->out) > 1)
+        return fits_not(r, "%s is read by others too, or through a view", q->out->name);
+    m->op = OP_LINEAR;
+    add_part(m, q);
+    add_src(m, product->src[0]);
+    add_src(m, q->src[0]);
+    if (product->op == OP_MUL_MAT_ADD)
+        add_src(m, product->src[2]);
+    return take_product(m, product);
+}
+
 /* ---- the table, and the rules */
 
 static const struct fusion table[] = {
@@ -313,11 +371,10 @@ void fuse_apply(struct graph *g, struct node *fused)
 {
     struct fuse_match m = {.n_parts = fused->n_parts};
     memcpy(m.parts, fused->parts, (size_t)fused->n_parts * sizeof *fused->parts);
-    const struct node *last = fused->parts[fused->n_parts - 1];
     int n = 0;
     for (int i = 0; i < g->n_nodes; i++) {
         struct node *node = g->nodes[i];
-        if (node == last)
+        if (node->out == fused->out) /* the last part, or a fused node that ends with it */
             g->nodes[n++] = fused;
         else if (!in_match(&m, node))
             g->nodes[n++] = node;

@@ -127,6 +127,7 @@ struct product_case {
     enum unary_kind kind;
     bool read; /* the first product, or the sum, is read elsewhere too */
     bool up_first, quantize;
+    bool residual; /* of mlp and linear: an add follows */
 };
 
 static struct tensor *product(struct fuse_case *c, const struct product_case *s, int i, struct tensor *x)
@@ -229,6 +230,58 @@ static const struct product_case gate_up_glu_quantize_cases[] = {
 #include "formats/formats.def"
 #undef FORMAT
     {"result_read", {FORMAT_Q4_0, FORMAT_Q4_0}, 64, {64, 64}, 2, UNARY_SILU, true, false, true},
+};
+
+/* Formats in the order gate, up, down, whose rows are m[2]; read: the last product, or without a residual the glu, is read elsewhere too. */
+static void build_mlp_case(struct fuse_case *c, const void *spec)
+{
+    const struct product_case *s = spec;
+    struct graph *g = &c->graph;
+    struct tensor *x = LEAF(INPUT, "x", FORMAT_F32, NORMAL, 0, s->k, s->n);
+    struct tensor *first = product(c, s, 0, x), *second = product(c, s, 1, x);
+    struct glu_params params = {.kind = (int32_t)s->kind};
+    struct tensor *glu = graph_op(g, OP_GLU, &params, s->up_first ? second : first, s->up_first ? first : second);
+    struct tensor *y = quantized(c, glu, FORMAT_A8);
+    struct case_src down = {s->format[2], {s->m[0], s->m[2]}, FILL_NORMAL, STRIDES_PLAIN, 0};
+    struct tensor *out = graph_op(g, OP_MUL_MAT, NULL, leaf(c, TENSOR_WEIGHT, "down.weight", down), y);
+    if (s->residual)
+        graph_op(g, OP_ADD, NULL, LEAF(INPUT, "residual", FORMAT_F32, NORMAL, 0, s->m[2], s->n), out);
+    if (s->read)
+        read_elsewhere(c, s->residual ? out : glu);
+}
+
+static void build_linear_case(struct fuse_case *c, const void *spec)
+{
+    const struct product_case *s = spec;
+    struct tensor *x = LEAF(INPUT, "x", FORMAT_F32, NORMAL, 0, s->k, s->n);
+    struct tensor *y = product(c, s, 0, quantized(c, x, FORMAT_A8));
+    if (s->residual)
+        graph_op(&c->graph, OP_ADD, NULL, y, LEAF(INPUT, "residual", FORMAT_F32, NORMAL, 0, s->m[0], s->n));
+    if (s->read)
+        read_elsewhere(c, y);
+}
+
+static const struct product_case mlp_cases[] = {
+#define FORMAT(NAME, name)                                                                                                     \
+    {"decode_" #name, {WEIGHT(NAME), WEIGHT(NAME), WEIGHT(NAME)}, 512, {256, 256, 96}, 1, UNARY_SILU, .residual = true},         \
+        {"batch_" #name, {WEIGHT(NAME), WEIGHT(NAME), WEIGHT(NAME)}, 256, {512, 512, 35}, 5, UNARY_GELU, .up_first = true},
+#include "formats/formats.def"
+#undef FORMAT
+    {"mixed", {FORMAT_Q4_K, FORMAT_Q4_K, FORMAT_Q6_K}, 256, {256, 256, 64}, 7, UNARY_SILU, .residual = true},
+    {"one_row", {FORMAT_Q4_0, FORMAT_Q4_0, FORMAT_Q4_0}, 32, {32, 32, 1}, 1, UNARY_SILU, .residual = true},
+    {"product_read", {FORMAT_Q4_0, FORMAT_Q4_0, FORMAT_Q8_0}, 64, {96, 96, 17}, 3, UNARY_SILU, .read = true, .residual = true},
+    {"glu_read", {FORMAT_Q4_0, FORMAT_Q4_0, FORMAT_Q8_0}, 64, {96, 96, 17}, 3, UNARY_SILU, .read = true},
+};
+
+static const struct product_case linear_cases[] = {
+#define FORMAT(NAME, name)                                                                                                     \
+    {"decode_" #name, {WEIGHT(NAME)}, 512, {96}, 1, UNARY_SILU, .residual = true},                                             \
+        {"batch_" #name, {WEIGHT(NAME)}, 256, {35}, 5, UNARY_SILU},
+#include "formats/formats.def"
+#undef FORMAT
+    {"one_row", {FORMAT_Q4_0}, 64, {1}, 1, UNARY_SILU, .residual = true},
+    {"one_block", {FORMAT_Q8_0}, 32, {40}, 1, UNARY_SILU},
+    {"product_read", {FORMAT_Q4_0}, 96, {17}, 3, UNARY_SILU, .read = true, .residual = true},
 };
 
 /* ---- rope and the writes into the cache */
@@ -358,6 +411,8 @@ static const struct {
     [FUSE_rms_norm_mul] = CASES(build_norm_case, rms_norm_mul_cases),
     [FUSE_gate_up_glu_quantize] = CASES(build_glu_case, gate_up_glu_quantize_cases),
     [FUSE_norm_quantize] = CASES(build_norm_case, norm_quantize_cases),
+    [FUSE_mlp] = CASES(build_mlp_case, mlp_cases),
+    [FUSE_linear] = CASES(build_linear_case, linear_cases),
 };
 
 int fuse_n_cases(enum fusion_id f)
@@ -393,10 +448,10 @@ int fuse_case_build(struct fuse_case *c, enum fusion_id f, int i, struct arena *
     table[f].build(c, row);
     if (graph_error(&c->graph, e))
         return e ? e->code : c->graph.error.code;
-    if (fusion_get(f)->stage == FUSE_LATE) /* its parts are fused nodes themselves */
-        for (int early = 0; early < N_FUSIONS; early++)
-            if (fusion_get((enum fusion_id)early)->stage == FUSE_EARLY && early != FUSE_mul_mat_group)
-                fuse_all(&c->graph, (enum fusion_id)early, &r);
+    if (fusion_get(f)->stage == FUSE_LATE) /* its parts are fused nodes themselves, made by those before it */
+        for (int earlier = 0; earlier < (int)f; earlier++)
+            if (earlier != FUSE_mul_mat_group)
+                fuse_all(&c->graph, (enum fusion_id)earlier, &r);
     c->fused = fuse_all(&c->graph, f, &r);
     return c->fused
                ? 0

@@ -114,6 +114,41 @@ static void test_fusions_keep_bits(void **unused)
     }
 }
 
+/* Each fusion on its fast kernels, alone and after all others were on: the same bits as without it, and each node that it is said to
+ * have made is in the plan or a part of a larger one (a fused node was once dropped, and the text was good for a while). */
+static void test_fast_fusions_keep_bits(void **unused)
+{
+    (void)unused;
+    struct hone_model *m = open_model("quants/llama-Q4_0");
+    struct hone_session *s = open_session(m, "fuse=off", false, 1);
+    const struct plan *p;
+    struct hone_error e = {0};
+    logits_of(s, base);
+    hone_session_free(s);
+    for (int off = 0; off <= N_FUSIONS; off++) {
+        char gate[80] = "";
+        if (off < N_FUSIONS)
+            snprintf(gate, sizeof gate, "fuse.%s=off", fusion_get((enum fusion_id)off)->name);
+        s = open_session(m, gate, false, 1);
+        logits_of(s, other);
+        if (memcmp(base, other, sizeof base))
+            fail_msg("'%s' changes the bits", gate);
+        assert_int_equal(session_plan(s, 1, 1, &p, &e), 0);
+        for (int f = 0; f < N_FUSIONS; f++) {
+            int there = 0, taken = 0;
+            for (int i = 0; i < p->n_steps; i++)
+                there += p->steps[i].node->n_parts && p->steps[i].node->fusion == f;
+            for (int i = 0; i < N_FUSIONS; i++)
+                taken += i > f ? p->fuse_hits[i] : 0;
+            assert_true(there <= p->fuse_hits[f] && there + taken >= p->fuse_hits[f]);
+            assert_true(f < FUSE_mlp || there == p->fuse_hits[f]); /* nothing takes these in */
+        }
+        assert_true(off != N_FUSIONS || (p->fuse_hits[FUSE_mlp] > 0 && p->fuse_hits[FUSE_linear] > 0));
+        hone_session_free(s);
+    }
+    hone_model_close(m);
+}
+
 /* Fast kernels against the references in the same process: the layouts change under the second session's hands. */
 static void test_fast_against_reference(void **unused)
 {
@@ -281,7 +316,7 @@ static void test_params_refused(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_fusions_keep_bits), cmocka_unit_test(test_fast_against_reference),
+        cmocka_unit_test(test_fusions_keep_bits), cmocka_unit_test(test_fast_fusions_keep_bits), cmocka_unit_test(test_fast_against_reference),
         cmocka_unit_test(test_declines),          cmocka_unit_test(test_failed_eval_leaves_nothing),
         cmocka_unit_test(test_fork),              cmocka_unit_test(test_params_refused),
         cmocka_unit_test(test_spin),

@@ -72,9 +72,9 @@ size_t x16_parts_scratch(const struct node *n)
     return most;
 }
 
-int x16_parts_run(enum x16_isa isa, const struct exec *x, const struct node *n)
+int x16_parts_run(enum x16_isa isa, const struct exec *x, const struct node *n, int first, int count)
 {
-    for (int i = 0; i < n->n_parts; i++)
+    for (int i = first; i < first + count; i++)
         if (n->parts[i]->op == OP_MUL_MAT) {
             int rc = x16_kernel(isa, n->parts[i]->src[0]->format)->run(x, n->parts[i]);
             if (rc)

@@ -15,8 +15,8 @@ const struct layout *x16_layout_for(enum format_id format);
 bool x16_parts_fit(enum x16_isa isa, const struct node *n, struct reason *r);
 /* Bytes of scratch that the largest of them wants. */
 size_t x16_parts_scratch(const struct node *n);
-/* Runs worker x's share of the products among n's parts: no barrier between them, none behind. */
-int x16_parts_run(enum x16_isa isa, const struct exec *x, const struct node *n);
+/* Runs worker x's share of the products among n's parts [first, first + count): no barrier between them, none behind. */
+int x16_parts_run(enum x16_isa isa, const struct exec *x, const struct node *n, int first, int count);
 
 /* The rows of a product of m rows that this worker wrote, whole multiples of 32 but for the last. */
 void x16_rows_of(const struct worker *w, int64_t m, int64_t *lo, int64_t *hi);
