@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 1, MAX_TENSORS = 64, MAX_NODES = MAX_PARTS + 1, PARAMS_TEXT = 512, KEY_SIZE = 64 };
+enum { VERSION = 1, MAX_TENSORS = 64, MAX_NODES = MAX_PARTS + 1, PARAMS_TEXT = 512, KEY_SIZE = 64, EMPTY_LIMIT = 1 << 20 };
 
 static const char *const kinds[] = {
     [TENSOR_WEIGHT] = "weight", [TENSOR_INPUT] = "input", [TENSOR_STATE] = "state", [TENSOR_VALUE] = "value"};
@@ -293,6 +293,14 @@ static int read_place(const struct reading *r, int i, int64_t base, uint64_t off
     return 0;
 }
 
+static int64_t largest_dimension(const struct tensor *t)
+{
+    int64_t most = 0;
+    for (int d = 0; d < MAX_DIMS; d++)
+        most = t->ne[d] > most ? t->ne[d] : most;
+    return most;
+}
+
 static int read_tensors(struct reading *r)
 {
     const struct gguf_value *names = array(r, "case.tensor.name", GGUF_STRING, 0, MAX_TENSORS);
@@ -327,7 +335,8 @@ static int read_tensors(struct reading *r)
             t->ne[d] = gguf_integer(ne, (uint64_t)(i * MAX_DIMS + d));
             t->nb[d] = (size_t)gguf_integer(nb, (uint64_t)(i * MAX_DIMS + d));
         }
-        if (!tensor_shape_fits(t->format, t->ne))
+        /* An empty tensor may have a dimension of any size, and what is computed with it room for a row. */
+        if (!tensor_shape_fits(t->format, t->ne) || (tensor_elements(t) == 0 && largest_dimension(t) > EMPTY_LIMIT))
             return refuse(r, "tensor %d has a shape that cannot exist", i);
         rc = read_place(r, i, gguf_integer(base, (uint64_t)i), (uint64_t)gguf_integer(offset, (uint64_t)i));
     }

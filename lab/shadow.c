@@ -259,6 +259,25 @@ static void sources_whole(struct watcher *w, const struct step *s)
     }
 }
 
+/* A plan must not put what a node leaves over what it reads: kernels are free to write a result before they read all sources.
+ */
+static int result_apart(struct watcher *w, const struct step *s, struct tensor *t)
+{
+    const struct tensor *out = tensor_root(t);
+    for (int i = 0; i < w->before.n && out->kind == TENSOR_VALUE; i++) {
+        const struct tensor *in = w->before.list[i].root;
+        const char *a = out->data, *b = in->data;
+        if (a >= b + tensor_nbytes(in) || b >= a + tensor_nbytes(out))
+            continue;
+        struct difference d = {.nmse = 0};
+        struct shadow_node n = describe(w, s, t, &d, FAULT_OVERLAP);
+        snprintf(n.message, sizeof n.message, "the plan put %s over %s, which the node reads", t->name, in->name);
+        kernel_row(w->s, s)->faults++;
+        add_fault(w, &n);
+    }
+    return 0;
+}
+
 /* ---- the observer */
 
 static int watch_before(void *user, const struct plan *p, int i)
@@ -276,7 +295,7 @@ static int watch_before(void *user, const struct plan *p, int i)
     for (int j = 0; j < s->node->n_parts && !rc; j++)
         if (tensor_root(s->node->parts[j]->out)->kind == TENSOR_STATE)
             rc = copy_take(&w->before, s->node->parts[j]->out, w->e);
-    return rc;
+    return rc ? rc : each_result(w, s, result_apart);
 }
 
 static int watch_after(void *user, const struct plan *p, int i, int64_t ns)

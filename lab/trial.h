@@ -20,6 +20,7 @@
     X(FAULT_LAYOUT, "layout")     /* its weight's layout is not exact */                                                       \
     X(FAULT_CRASH, "crash")       /* ended by a signal, or exited */                                                           \
     X(FAULT_HANG, "hang")         /* did not end in time */                                                                    \
+    X(FAULT_OVERLAP, "overlap")   /* the plan put a result over a source */                                                    \
     X(FAULT_UNTESTED, "untested") /* no case fits it: nothing proves it */
 
 #define FAULT_ENUM(name, word) name,

@@ -618,6 +618,31 @@ static void test_shadow_names_the_poison(void **state)
     }
 }
 
+/* The plan of the prefill is spoilt: a product's output now lies over its input. */
+static void test_shadow_sees_an_overlap(void **state)
+{
+    (void)state;
+    struct hone_model *m = open_model();
+    struct hone_session *s = open_session(m, "fuse=off kernel=ref");
+    const struct plan *plan;
+    struct hone_error e = {0};
+    assert_int_equal(session_plan(s, N_PREFILL, 1, &plan, &e), 0);
+    for (int i = 0; i < plan->n_steps; i++) {
+        struct node *n = plan->steps[i].node;
+        if (!strcmp(n->out->name, "ffn_up-0"))
+            n->out->data = n->src[1]->data;
+    }
+    struct shadow_options o = {.n_prefill = N_PREFILL};
+    struct shadow *found = malloc(sizeof *found);
+    assert_int_equal(shadow_run(found, s, m, &o, &e), HONE_ECHECK);
+    assert_int_equal(found->faults[0].fault, FAULT_OVERLAP);
+    assert_string_equal(found->faults[0].tensor, "ffn_up-0");
+    assert_non_null(strstr(found->faults[0].message, "over ffn_norm-0"));
+    free(found);
+    hone_session_free(s);
+    hone_model_close(m);
+}
+
 /* A run that was watched ends in the bits of one that was not, right or poisoned. */
 static void test_shadow_leaves_the_run(void **state)
 {
@@ -805,6 +830,7 @@ int main(void)
         cmocka_unit_test(test_json_and_perf),
         cmocka_unit_test(test_shadow_of_right_kernels),
         cmocka_unit_test(test_shadow_names_the_poison),
+        cmocka_unit_test(test_shadow_sees_an_overlap),
         cmocka_unit_test(test_shadow_leaves_the_run),
         cmocka_unit_test(test_capture_and_replay),
         cmocka_unit_test(test_file_is_the_case),
