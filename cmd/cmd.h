@@ -21,7 +21,7 @@ struct command {
     const struct option *(*options)(int *n); /* its table; NULL: none */
     /* argv holds the n_args arguments that are no options. Returns the exit code. */
     int (*run)(int n_args, char **args);
-    const char *extra_output; /* a word for -o beside text, json and jsonl; NULL: none */
+    const char *extra_output; /* words for -o beside text, json and jsonl: "md, csv"; NULL: none */
 };
 
 /* The table of commands; a command's own options (NULL and 0: none), and those that all have. */
@@ -59,7 +59,7 @@ int cmd_refuse(int code, const char *format, ...) __attribute__((format(printf, 
 /* -o text|json|jsonl of every command: option row, and the answer. main checks the word. */
 extern const char *output_format;
 #define OUTPUT_OPTION {"-o, --output", OPTION_TEXT, &output_format, "FORMAT", "text, json or jsonl", 0, 0}
-int output_check(const char *extra); /* 0, or the exit code for a wrong word; extra: a format of this command alone, or NULL */
+int output_check(const char *extra); /* 0, or the exit code for a wrong word; extra: formats of this command alone, or NULL */
 bool output_json(void);
 /* Prints a JSON value as one document (json) or one line (jsonl) to stdout and takes the reference. 0, or the exit code when
  * stdout cannot be written. */

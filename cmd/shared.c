@@ -43,10 +43,19 @@ bool output_json(void)
     return strcmp(output_format, "text") != 0;
 }
 
+/* Whether word is one of a list's, which a comma and a space part. */
+static bool list_has(const char *list, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *p = list; p && *p; p += strcspn(p, ","), p += strspn(p, ", "))
+        if (strcspn(p, ",") == n && !strncmp(p, word, n))
+            return true;
+    return false;
+}
+
 int output_check(const char *extra)
 {
-    if (!strcmp(output_format, "text") || !strcmp(output_format, "json") || !strcmp(output_format, "jsonl") ||
-        (extra && !strcmp(output_format, extra)))
+    if (list_has("text, json, jsonl", output_format) || list_has(extra, output_format))
         return 0;
     return cmd_refuse(HONE_EUSAGE, "-o %s: text, json%s jsonl%s%s are possible", output_format, extra ? "," : " and", extra ? " and " : "",
                       extra ? extra : "");

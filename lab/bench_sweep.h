@@ -1,0 +1,62 @@
+/* bench_sweep.h: lists of parameters and the tests that they make, in llama-bench's syntax: a comma parts configurations, a
+ * slash the parts of one; a range is first-last, first-last+step or first-last*factor; giving an option again adds to its list.
+ */
+#ifndef LAB_BENCH_SWEEP_H
+#define LAB_BENCH_SWEEP_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define PARAM(NAME, KIND, flags, value, preset, here, why, help) BENCH_##NAME,
+enum bench_param {
+#include "lab/bench_params.def"
+    N_BENCH_PARAMS
+};
+#undef PARAM
+
+struct bench_value {
+    int64_t number; /* of a number, a flag (0, 1), -fa (-1 auto, 0 off, 1 on), a pair's first */
+    int64_t second; /* a pair's */
+    char *text;     /* as it is shown: "f16", "1.00/9.00", "512"; malloc'd */
+};
+
+struct bench_list {
+    struct bench_value *values;
+    size_t n, cap;
+};
+
+struct bench_sweep {
+    struct bench_list lists[N_BENCH_PARAMS];
+    size_t n_tests; /* after bench_sweep_finish */
+    size_t inner;   /* of them with the same outer parameters */
+};
+
+/* Adds the values of one option; the sweep is zero at first. HONE_EUSAGE names the option, the value and the reason: it cannot
+ * be read, or it can and this build cannot do it. */
+int bench_sweep_add(struct bench_sweep *s, enum bench_param p, const char *text, struct hone_error *e);
+/* Fills empty lists with their presets and counts the tests: at least one, not more than a person would wait for. */
+int bench_sweep_finish(struct bench_sweep *s, struct hone_error *e);
+void bench_sweep_free(struct bench_sweep *s);
+
+struct bench_config {
+    const struct bench_value *values[N_BENCH_PARAMS]; /* of the three kinds of test: NULL */
+    int32_t n_prompt, n_gen;
+};
+/* The i-th test, in llama-bench's order. */
+void bench_sweep_get(const struct bench_sweep *s, size_t i, struct bench_config *c);
+/* The list is more than its preset: llama-bench's tables have a column for it then. */
+bool bench_sweep_varied(const struct bench_sweep *s, enum bench_param p);
+
+/* "pp512", "tg128 @ d4096", "pp512+tg128". */
+char *bench_test_name(int32_t n_prompt, int32_t n_gen, int32_t n_depth, char *text, size_t size);
+
+/* For the command line: the row of a parameter. */
+struct bench_param_info {
+    const char *flags, *value, *preset, *here, *why, *help;
+};
+const struct bench_param_info *bench_param_get(enum bench_param p);
+
+#endif
