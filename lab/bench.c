@@ -479,13 +479,29 @@ static int test_row(struct bench *b, const struct bench_config *c, struct bench_
     return rc;
 }
 
+/* The build without its list of libraries, which the journal keeps, but with the hash that covers them. */
+static json_t *build_json(const char *plugins, struct hone_error *e)
+{
+    char hash_text[65];
+    json_t *build = identity_build(plugins, e);
+    if (build && identity_hash(build, hash_text, e)) {
+        json_decref(build);
+        return NULL;
+    }
+    if (build) {
+        json_object_del(build, "libraries");
+        json_object_set_new(build, "hash", json_string(hash_text));
+    }
+    return build;
+}
+
 int bench_run(const struct bench_sweep *s, const struct bench_options *o, const struct bench_hooks *h, struct bench_tally *t,
               struct hone_error *e)
 {
     struct bench b = {.sweep = s, .o = o, .h = h};
     *t = (struct bench_tally){0};
     machine_describe(&b.machine, "");
-    b.build = identity_build(o->plugins, e);
+    b.build = build_json(o->plugins, e);
     b.machine_json = machine_json(&b.machine);
     int rc = b.build ? 0 : e->code;
     for (size_t i = 0; i < s->n_tests && !rc; i++) {

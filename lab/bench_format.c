@@ -224,7 +224,14 @@ static void cell_text(char *text, size_t size, const struct column *c, const jso
     const json_t *v = json_object_get(row, c->field);
     double x = json_number_value(v);
     bool failed = json_is_string(json_object_get(row, "error"));
-    if (!strcmp(c->heading, "size"))
+    bool unknown = failed && !json_integer_value(json_object_get(row, "model_size")); /* the model was not opened */
+    if (unknown && !strcmp(c->heading, "model"))
+        snprintf(text, size, "%s", json_string_value(json_object_get(row, "model_filename")));
+    else if (unknown && (!strcmp(c->heading, "size") || !strcmp(c->heading, "params")))
+        text[0] = 0;
+    else if (failed && !strcmp(c->heading, "backend"))
+        snprintf(text, size, "none");
+    else if (!strcmp(c->heading, "size"))
         x < 0x1p30 ? snprintf(text, size, "%.2f MiB", x / 0x1p20) : snprintf(text, size, "%.2f GiB", x / 0x1p30);
     else if (!strcmp(c->heading, "params"))
         x < 1e9 ? snprintf(text, size, "%.2f M", x / 1e6) : snprintf(text, size, "%.2f B", x / 1e9);
