@@ -90,6 +90,9 @@ int journal_get(struct journal *j, int64_t id, json_t **run, struct hone_error *
 /* The run's records of a kind (NULL: all but run and sample), oldest first: objects id, at, kind, body. */
 int journal_records(struct journal *j, int64_t run, const char *kind, json_t **records, struct hone_error *e);
 
+/* Milliseconds since 1970 as "2026-11-30T12:00:00.123Z". */
+void journal_time(int64_t at, char text[32]);
+
 struct journal_sample {
     int64_t id, at;
     const char *series;

@@ -111,7 +111,4 @@ struct run_row {
 int store_each_run(struct journal *j, const struct journal_filter *f, bool oldest_first,
                    int (*each)(void *user, const struct run_row *r, struct hone_error *e), void *user, struct hone_error *e);
 
-/* "2026-11-30T12:00:00.123Z". */
-void journal_time(int64_t at, char text[32]);
-
 #endif

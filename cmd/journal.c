@@ -1,0 +1,506 @@
+/* journal.c: hone journal: looking at what was recorded, and remarking on it. The subcommands that compute (compare, regress,
+ * plot) are in journal_series.c. */
+#include "cmd/journal.h"
+
+#include "lab/stats.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+struct journal_view journal_view = {.limit = -1, .level = 99, .alpha = 1, .margin = 0.5f};
+
+static const struct option *options(int *n)
+{
+    static const struct option table[] = {
+        JOURNAL_OPTION,
+        {"--kind", OPTION_TEXT, &journal_view.kind, "KIND",
+         "only runs of this kind (bench, ab, verify, check, ladder, trace, perplexity)", 0, 0},
+        {"--model", OPTION_TEXT, &journal_view.model, "TEXT",
+         "only runs of models with this in the name, or at the start of a hash", 0, 0},
+        {"--recipe", OPTION_TEXT, &journal_view.recipe, "TEXT",
+         "only runs of recipes with this in them, or at the start of the hash", 0, 0},
+        {"--machine", OPTION_TEXT, &journal_view.machine, "TEXT", "only runs on machines with this in their description", 0, 0},
+        {"--series", OPTION_TEXT, &journal_view.series, "GLOB", "only these series: 'tg* t/s'", 0, 0},
+        {"--since", OPTION_TEXT, &journal_view.since, "TIME",
+         "only runs from then on: 2026-11-30, 2026-11-30T12:00 (UTC), 7d, 12h, 30m", 0, 0},
+        {"--limit", OPTION_INT, &journal_view.limit, "N", "the newest N runs (0: all; default: list 20, regress and plot 1000)",
+         0, 1 << 30},
+        {"--all", OPTION_FLAG, &journal_view.all, NULL, "superseded runs too", 0, 0},
+        {"--level", OPTION_FLOAT, &journal_view.level, "PERCENT", "of the intervals of compare", 50, 99.99},
+        {"--alpha", OPTION_FLOAT, &journal_view.alpha, "PERCENT", "chance of a false alarm of regress, in all series together",
+         0.01, 20},
+        {"--margin", OPTION_FLOAT, &journal_view.margin, "PERCENT", "regress: a smaller change for the worse is no failure", 0,
+         100},
+        {"--outcome", OPTION_TEXT, &journal_view.outcome, "WORD", "note: what became of the run: kept, lost, inconclusive", 0,
+         0},
+        {"--supersedes", OPTION_TEXT, &journal_view.supersedes, "ID", "note: the run stands in the place of run ID from now on",
+         0, 0},
+        {"--out", OPTION_TEXT, &journal_view.out, "FILE", "export: write there instead of to stdout", 0, 0},
+        {"--width", OPTION_INT, &journal_view.width, "N", "plot: columns (0: the terminal's)", 0, 1000},
+        {"--height", OPTION_INT, &journal_view.height, "N", "plot: lines (0: 24)", 0, 500},
+        OUTPUT_OPTION,
+    };
+    *n = (int)(sizeof table / sizeof *table);
+    return table;
+}
+
+/* ---- text */
+
+void journal_put(const char *text, int width, bool pad)
+{
+    int n = 0;
+    const unsigned char *p = (const unsigned char *)(text ? text : "");
+    for (; *p && n < width; n++) {
+        if (*p < 0x20 || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)) { /* C0 and C1 drive terminals */
+            putchar('?');
+            p += *p == 0xc2 ? 2 : 1;
+            continue;
+        }
+        do /* a whole character: its first byte and those that continue it */
+            putchar(*p++);
+        while ((*p & 0xc0) == 0x80);
+    }
+    for (; pad && n < width; n++)
+        putchar(' ');
+}
+
+const char *journal_word(const json_t *o, const char *key, const char *inner)
+{
+    const json_t *v = json_object_get(o, key);
+    const char *s = json_string_value(inner ? json_object_get(v, inner) : v);
+    return s ? s : "";
+}
+
+void journal_put_time(const char *iso)
+{
+    char text[32];
+    snprintf(text, sizeof text, "%.16s", iso);
+    if (strlen(text) == 16 && text[10] == 'T')
+        text[10] = ' ';
+    journal_put(text, 16, true);
+}
+
+void journal_put_json(const json_t *value, int width)
+{
+    char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(6)) : NULL;
+    journal_put(json_is_string(value) ? json_string_value(value) : text ? text : "-", width, false);
+    free(text);
+}
+
+/* ---- options */
+
+static int parse_since(const char *text, int64_t *ms)
+{
+    char *end;
+    long n = strtol(text, &end, 10);
+    long seconds = !strcmp(end, "d") ? 86400 : !strcmp(end, "h") ? 3600 : !strcmp(end, "m") ? 60 : 0;
+    if (end != text && seconds && n >= 0 && n < 1000000) {
+        *ms = ((int64_t)time(NULL) - n * seconds) * 1000;
+        return 0;
+    }
+    static const char *const forms[] = {"%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M:%SZ",
+                                        "%Y-%m-%d %H:%M"};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        struct tm t = {.tm_mday = 1};
+        const char *rest = strptime(text, forms[i], &t);
+        if (rest && !*rest) {
+            *ms = (int64_t)timegm(&t) * 1000;
+            return 0;
+        }
+    }
+    return cmd_refuse(HONE_EUSAGE, "--since %s: a date (2026-11-30), a time (2026-11-30T12:00, UTC), or an age (7d, 12h, 30m)",
+                      text);
+}
+
+int journal_view_filter(struct journal_filter *f, int limit)
+{
+    const struct journal_view *v = &journal_view;
+    *f = (struct journal_filter){.kind = v->kind,
+                                 .model = v->model,
+                                 .recipe = v->recipe,
+                                 .machine = v->machine,
+                                 .series = v->series,
+                                 .limit = v->limit >= 0 ? v->limit : limit,
+                                 .superseded = v->all};
+    return v->since ? parse_since(v->since, &f->since) : 0;
+}
+
+static int parse_id(const char *text, int64_t *id)
+{
+    char *end;
+    errno = 0;
+    *id = strtoll(text, &end, 10);
+    return end == text || *end || errno || *id < 1
+               ? cmd_refuse(HONE_EUSAGE, "journal: '%s' is no number of a run; see hone journal list", text)
+               : 0;
+}
+
+/* ---- list */
+
+/* What there is to say of a run in a few words: what became of it, else what was concluded, else what was hoped. */
+static void put_story(const json_t *run)
+{
+    const char *outcome = journal_word(run, "outcome", "outcome"), *text = journal_word(run, "outcome", "text");
+    const char *verdict = journal_word(run, "verdict", "verdict"), *hypothesis = journal_word(run, "hypothesis", NULL);
+    if (*outcome || *text) {
+        journal_put(outcome, 20, false);
+        fputs(*outcome && *text ? ": " : "", stdout);
+        journal_put(text, 60, false);
+    } else if (*verdict) {
+        journal_put(verdict, 40, false);
+    } else if (*hypothesis) {
+        journal_put(hypothesis, 60, false);
+        putchar('?');
+    }
+}
+
+static void put_run(const json_t *run)
+{
+    printf("%7lld  ", (long long)json_integer_value(json_object_get(run, "id")));
+    journal_put_time(journal_word(run, "at", NULL));
+    printf("  ");
+    journal_put(journal_word(run, "kind", NULL), 10, true);
+    putchar(' ');
+    journal_put(journal_word(run, "model", "name"), 24, true);
+    putchar(' ');
+    journal_put(journal_word(run, "build", "commit"), 12, true);
+    putchar(' ');
+    journal_put(journal_word(run, "recipe", "hash"), 8, true);
+    printf(" %7lld  ", (long long)json_integer_value(json_object_get(run, "samples")));
+    journal_put(journal_word(run, "status", NULL), 11, true);
+    putchar(' ');
+    put_story(run);
+    putchar('\n');
+}
+
+static int run_list(struct journal *j)
+{
+    struct hone_error e = {0};
+    struct journal_filter f;
+    json_t *runs, *run;
+    size_t i;
+    int rc = journal_view_filter(&f, 20);
+    if (rc)
+        return rc;
+    if (journal_list(j, &f, &runs, &e))
+        return cmd_fail(&e);
+    if (!strcmp(output_format, "json"))
+        return output_print(runs);
+    if (!output_json() && json_array_size(runs))
+        printf("%7s  %-16s  %-10s %-24s %-12s %-8s %7s  %-11s %s\n", "id", "at (UTC)", "kind", "model", "build", "recipe",
+               "samples", "status", "what");
+    json_array_foreach(runs, i, run)
+    {
+        if (output_json() && (rc = output_print(json_incref(run))))
+            break;
+        if (!output_json())
+            put_run(run);
+    }
+    if (!json_array_size(runs))
+        fprintf(stderr, "hone: no run in %s is like that\n", journal_path(j));
+    json_decref(runs);
+    return rc;
+}
+
+/* ---- show */
+
+static void put_line(const char *name, const json_t *value)
+{
+    if (!value)
+        return;
+    printf("%-14s", name);
+    journal_put_json(value, 1000);
+    putchar('\n');
+}
+
+static int put_series(struct journal *j, int64_t id)
+{
+    struct hone_error e = {0};
+    struct journal_series_list l;
+    if (journal_series(j, id, &l, &e))
+        return cmd_fail(&e);
+    if (l.n)
+        printf("\n%-44s %7s %12s %12s %12s %12s %12s\n", "series", "samples", "least", "quarter", "median", "three", "largest");
+    for (size_t i = 0; i < l.n; i++) {
+        double *x = l.list[i].values;
+        size_t n = l.list[i].n;
+        stats_sort(x, n);
+        journal_put(l.list[i].name, 44, true);
+        printf(" %7zu %12.6g %12.6g %12.6g %12.6g %12.6g\n", n, x[0], stats_quantile(x, n, 0.25), stats_quantile(x, n, 0.5),
+               stats_quantile(x, n, 0.75), x[n - 1]);
+    }
+    journal_series_free(&l);
+    return 0;
+}
+
+static void put_records(const json_t *records)
+{
+    json_t *record;
+    size_t i;
+    if (json_array_size(records))
+        printf("\n%7s  %-16s  %s\n", "id", "at (UTC)", "record");
+    json_array_foreach(records, i, record)
+    {
+        printf("%7lld  ", (long long)json_integer_value(json_object_get(record, "id")));
+        journal_put_time(journal_word(record, "at", NULL));
+        printf("  ");
+        journal_put(journal_word(record, "kind", NULL), 9, true);
+        journal_put_json(json_object_get(record, "body"), 400);
+        putchar('\n');
+    }
+}
+
+static int collect_sample(void *user, const struct journal_sample *s)
+{
+    char at[32];
+    journal_time(s->at, at);
+    json_t *one = json_pack("{s:I, s:s, s:s, s:f, s:O}", "id", (json_int_t)s->id, "at", at, "series", s->series, "value",
+                            s->value, "more", s->more);
+    return one ? json_array_append_new(user, one) : HONE_ERESOURCE;
+}
+
+/* The run, with its records, and (as JSON) its samples, all of it. */
+static int show_json(struct journal *j, int64_t id, json_t *run, json_t *records, json_t *derived, bool agrees)
+{
+    struct hone_error e = {0};
+    json_t *samples = json_array();
+    int rc = journal_each_sample(j, id, collect_sample, samples, &e);
+    if (rc) {
+        json_decref(samples);
+        return e.code ? cmd_fail(&e) : cmd_refuse(HONE_ERESOURCE, "no memory for the samples");
+    }
+    json_object_set_new(run, "samples", samples);
+    json_object_set(run, "records", records);
+    if (derived) {
+        json_object_set(run, "derived", derived);
+        json_object_set_new(run, "agrees", json_boolean(agrees));
+    }
+    return output_print(json_incref(run));
+}
+
+static void show_text(const json_t *run)
+{
+    static const char *const parts[] = {"command", "hypothesis", "build", "machine", "model",
+                                        "recipe",  "config",     "state", "end"};
+    printf("%-14s%lld%s\n", "run", (long long)json_integer_value(json_object_get(run, "id")),
+           json_is_true(json_object_get(run, "imported")) ? " (imported)" : "");
+    put_line("at", json_object_get(run, "at"));
+    put_line("kind", json_object_get(run, "kind"));
+    put_line("status", json_object_get(run, "status"));
+    const json_t *gain = json_object_get(run, "expected_gain");
+    if (json_is_number(gain))
+        printf("%-14s%+.3g %%\n", "expected gain", 100 * json_number_value(gain));
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        put_line(parts[i], json_object_get(run, parts[i]));
+    put_line("record", json_object_get(run, "record"));
+}
+
+static int run_show(struct journal *j, int64_t id)
+{
+    struct hone_error e = {0};
+    json_t *run = NULL, *records = NULL, *derived = NULL;
+    bool agrees = true;
+    int rc = 0;
+    if (journal_get(j, id, &run, &e) || journal_records(j, id, NULL, &records, &e) ||
+        journal_rederive(j, run, &derived, &agrees, &e))
+        rc = cmd_fail(&e);
+    else if (output_json())
+        rc = show_json(j, id, run, records, derived, agrees);
+    else {
+        show_text(run);
+        rc = put_series(j, id);
+        put_records(records);
+        if (derived) {
+            printf("\nverdict, derived again from the samples and checks: ");
+            journal_put_json(derived, 1000);
+            printf("\n%s\n", !json_object_get(run, "verdict") ? "none was recorded"
+                             : agrees                         ? "it is the one that was recorded"
+                                                              : "NOT the one that was recorded");
+        }
+    }
+    json_decref(run);
+    json_decref(records);
+    json_decref(derived);
+    return rc ? rc : agrees ? output_flush() : -HONE_ECHECK;
+}
+
+/* ---- note */
+
+static int run_note(struct journal *j, int64_t id, const char *text)
+{
+    struct hone_error e = {0};
+    const struct journal_view *v = &journal_view;
+    int64_t old = 0, record = 0;
+    if (!text && !v->outcome && !v->supersedes)
+        return cmd_refuse(HONE_EUSAGE, "journal: note what? give a text, --outcome or --supersedes");
+    if (v->supersedes) {
+        int rc = parse_id(v->supersedes, &old);
+        if (rc)
+            return rc;
+        if (journal_supersede(j, id, old, text, &e))
+            return cmd_fail(&e);
+    }
+    if (text || v->outcome) {
+        json_t *body = json_object();
+        int failed = v->outcome ? json_object_set_new(body, "outcome", json_string(v->outcome)) : 0;
+        if (text)
+            failed |= json_object_set_new(body, "text", json_string(text));
+        int rc = failed ? cmd_refuse(HONE_EUSAGE, "journal: a note that is no UTF-8") : 0;
+        if (!rc && !(v->supersedes && !v->outcome) && journal_record(j, id, v->outcome ? "outcome" : "note", body, &record, &e))
+            rc = cmd_fail(&e);
+        json_decref(body);
+        if (rc)
+            return rc;
+    }
+    if (output_json())
+        return output_print(json_pack("{s:I, s:I}", "run", (json_int_t)id, "record", (json_int_t)record));
+    printf("noted%s\n", old ? "; lists leave the superseded run out" : "");
+    return 0;
+}
+
+/* ---- the chain, and files of it */
+
+static int run_verify(struct journal *j, const char *head)
+{
+    struct hone_error e = {0};
+    struct journal_checked c;
+    bool has = true;
+    if (head && (strlen(head) != 64 || strspn(head, "0123456789abcdef") != 64))
+        return cmd_refuse(HONE_EUSAGE, "journal: '%s' is no SHA-256 of a record", head);
+    if (journal_verify(j, &c, &e) || (head && journal_has(j, head, &has, &e)))
+        return cmd_fail(&e);
+    if (!has)
+        return cmd_refuse(HONE_ECHECK,
+                          "%s: its chain holds, but no record of it is %s: it is not the journal that had this head",
+                          journal_path(j), head);
+    if (output_json())
+        return output_print(
+            json_pack("{s:I, s:I, s:s}", "records", (json_int_t)c.records, "chains", (json_int_t)c.chains, "head", c.head));
+    printf("%lld records in %lld chain(s): pages sound, every record what its hash says, every link in place\nhead %s\n",
+           (long long)c.records, (long long)c.chains, c.head);
+    return 0;
+}
+
+static int run_export(struct journal *j, int64_t id)
+{
+    struct hone_error e = {0};
+    const char *path = journal_view.out;
+    int64_t n;
+    char partial[4200];
+    snprintf(partial, sizeof partial, "%s.partial", path ? path : "");
+    FILE *to = path ? fopen(partial, "we") : stdout;
+    if (!to)
+        return cmd_refuse(HONE_ERESOURCE, "%s: %s", partial, strerror(errno));
+    int rc = journal_export(j, id, to, &n, &e) ? cmd_fail(&e) : 0;
+    if (path) {
+        if (fclose(to) && !rc)
+            rc = cmd_refuse(HONE_ERESOURCE, "%s: %s", partial, strerror(errno));
+        if (!rc && rename(partial, path))
+            rc = cmd_refuse(HONE_ERESOURCE, "%s: %s", path, strerror(errno));
+        if (rc)
+            remove(partial);
+    }
+    if (!rc)
+        fprintf(stderr, "hone: exported %lld records\n", (long long)n);
+    return rc;
+}
+
+static int run_import(struct journal *j, const char *path)
+{
+    struct hone_error e = {0};
+    int64_t added, known;
+    FILE *from = strcmp(path, "-") ? fopen(path, "re") : stdin;
+    if (!from)
+        return cmd_refuse(HONE_EINPUT, "%s: %s", path, strerror(errno));
+    int rc = journal_import(j, from, path, &added, &known, &e) ? cmd_fail(&e) : 0;
+    if (from != stdin)
+        fclose(from);
+    if (rc)
+        return rc;
+    if (output_json())
+        return output_print(json_pack("{s:I, s:I}", "added", (json_int_t)added, "known", (json_int_t)known));
+    printf("%lld records added, %lld were there\n", (long long)added, (long long)known);
+    return 0;
+}
+
+/* ---- */
+
+/* name, fewest and most arguments behind it, whether they are ids, whether it writes. */
+static const struct subcommand {
+    const char *name;
+    int least, most, ids;
+    bool writes;
+} subcommands[] = {{"list", 0, 0, 0, false},    {"show", 1, 1, 1, false},   {"compare", 2, 2, 2, false},
+                   {"regress", 0, 0, 0, false}, {"plot", 0, 8, 8, false},   {"note", 1, 2, 1, true},
+                   {"verify", 0, 1, 0, false},  {"export", 0, 1, 1, false}, {"import", 1, 1, 0, true}};
+
+static int run_subcommand(const struct subcommand *c, struct journal *j, int n, char **args, const int64_t *ids)
+{
+    if (!strcmp(c->name, "list"))
+        return run_list(j);
+    if (!strcmp(c->name, "show"))
+        return run_show(j, ids[0]);
+    if (!strcmp(c->name, "compare"))
+        return journal_show_compare(j, ids[0], ids[1]);
+    if (!strcmp(c->name, "regress"))
+        return journal_show_regress(j);
+    if (!strcmp(c->name, "plot"))
+        return journal_show_plot(j, n, ids);
+    if (!strcmp(c->name, "note"))
+        return run_note(j, ids[0], n > 1 ? args[1] : NULL);
+    if (!strcmp(c->name, "verify"))
+        return run_verify(j, n ? args[0] : NULL);
+    if (!strcmp(c->name, "export"))
+        return run_export(j, n ? ids[0] : 0);
+    return run_import(j, args[0]);
+}
+
+static int run(int n_args, char **args)
+{
+    const struct subcommand *c = NULL;
+    struct hone_error e = {0};
+    struct journal *j = NULL;
+    char path[4096];
+    int64_t ids[8] = {0};
+    if (!n_args)
+        return cmd_refuse(HONE_EUSAGE, "journal: what? list, show, compare, regress, plot, note, verify, export or import");
+    for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands && !c; i++)
+        if (!strcmp(args[0], subcommands[i].name))
+            c = &subcommands[i];
+    if (!c)
+        return cmd_refuse(HONE_EUSAGE,
+                          "journal: no '%s'; list, show, compare, regress, plot, note, verify, export and import are possible",
+                          args[0]);
+    int n = n_args - 1, rc = 0;
+    if (n < c->least || n > c->most)
+        return cmd_refuse(HONE_EUSAGE, "journal %s: %d argument(s), not %d; see hone journal --help", c->name,
+                          n < c->least ? c->least : c->most, n);
+    for (int i = 0; i < n && i < c->ids && !rc; i++)
+        rc = parse_id(args[1 + i], &ids[i]);
+    if (rc)
+        return rc;
+    if (!cmd_journal_path(path, sizeof path, c->writes))
+        return cmd_refuse(HONE_ERESOURCE,
+                          "neither HONE_JOURNAL, XDG_DATA_HOME nor HOME says where the journal is: give --journal FILE");
+    if (journal_open(&j, path, c->writes ? JOURNAL_WRITE : JOURNAL_READ, &e))
+        return cmd_fail(&e);
+    rc = run_subcommand(c, j, n, args + 1, ids);
+    journal_close(j);
+    return rc;
+}
+
+const struct command command_journal = {
+    "journal",
+    "what was measured, judged and decided: list, show, compare, regress, plot, note, verify, export, import",
+    "list | show ID | compare ID ID | regress | plot [ID ...] | note ID [TEXT] | verify [HEAD] | export [ID] | import FILE",
+    "hone journal list --kind bench --since 7d\n  hone journal show 12 -o json\n  hone journal compare 12 31\n"
+    "  hone journal regress --series 'tg* t/s'\n  hone journal plot --series 'tg128 t/s'\n"
+    "  hone journal note 31 --outcome lost 'no gain beyond the noise'\n  hone journal export 31 --out docs/results/31.jsonl",
+    options,
+    run,
+    NULL,
+};
