@@ -1,15 +1,16 @@
 /* ab.c: block order, verdict, and the loop that takes samples.
  *
- * In A B B A both arms stand at the same mean time, so a linear drift cancels within the block, and in the B A A B beside it what is
- * quadratic does. What stays is judged by the differences between blocks, which is what the interval is made of.
+ * In A B B A both arms stand at the same mean time, so a linear drift cancels within the block, and in the B A A B beside it
+ * what is quadratic does. What stays is judged by the differences between blocks, which is what the interval is made of.
  *
- * Verdict: `win` when the whole interval lies above the margin, `loss` below it, `no difference` inside, else `unclear`. The interval is
- * the bootstrap one (bootstrap.h) of a number of blocks that was fixed beforehand. A run may end before that only because the always-valid
- * sequence (sequence.h) decides by the same rule; looking at the bootstrap interval after each block and stopping when it pleases
- * turns its 1 % into 10 %, which is why `so_far` decides nothing.
+ * Verdict: `win` when the whole interval lies above the margin, `loss` below it, `no difference` inside, else `unclear`. The
+ * interval is the bootstrap one (bootstrap.h) of a number of blocks that was fixed beforehand. A run may end before that only
+ * because the always-valid sequence (sequence.h) decides by the same rule; looking at the bootstrap interval after each block
+ * and stopping when it pleases turns its 1 % into 10 %, which is why `so_far` decides nothing.
  *
- * What lost: A and B in turns, without reversal (a drift of 1 % over the run becomes an effect); all A, then all B (the same, at
- * its worst); the ratio of the medians of all samples, which pays for the machine's slow changes that the blocks take out. */
+ * What lost: A and B in turns, without reversal (a drift of 1 % over the run becomes an effect); all A, then all B (the same,
+ * at its worst); the ratio of the medians of all samples, which pays for the machine's slow changes that the blocks take out.
+ */
 #include "lab/ab.h"
 
 #include "base/rng.h"
@@ -79,7 +80,8 @@ static int blocks_make(struct blocks *k, const struct ab_sample *s, size_t n, st
         for (int j = 0; j < AB_BLOCK; j++) {
             double t = log(s[j].ns);
             if (s[j].block != i || s[j].position != j || !(s[j].ns > 0) || !isfinite(t) || (s[j].candidate ? n_b : n_a) == 2)
-                return err_set(e, HONE_EINPUT, "sample %d of block %d: not in its place, too many of its arm, or %g ns", j, i, s[j].ns);
+                return err_set(e, HONE_EINPUT, "sample %d of block %d: not in its place, too many of its arm, or %g ns", j, i,
+                               s[j].ns);
             *(s[j].candidate ? &k->b[2 * i + n_b++] : &k->a[2 * i + n_a++]) = t;
         }
         k->gain[i] = (k->a[2 * i] + k->a[2 * i + 1] - k->b[2 * i] - k->b[2 * i + 1]) / 2;
@@ -218,7 +220,8 @@ struct progress {
 };
 
 /* After a whole block: what is shown while the run goes on, and whether the sequence ends it. */
-static int look(struct ab_result *r, struct progress *p, const struct ab_sample *s, const struct ab_rules *rules, struct hone_error *e)
+static int look(struct ab_result *r, struct progress *p, const struct ab_sample *s, const struct ab_rules *rules,
+                struct hone_error *e)
 {
     double gain = 0;
     for (int j = 0; j < AB_BLOCK; j++)
@@ -236,7 +239,8 @@ static int look(struct ab_result *r, struct progress *p, const struct ab_sample 
 }
 
 /* The blocks, until all are taken or the sequence ends it. so_far: what is shown meanwhile. */
-static int take(struct ab_samples *samples, struct progress *p, const struct ab_rules *rules, const struct ab_source *from, struct hone_error *e)
+static int take(struct ab_samples *samples, struct progress *p, const struct ab_rules *rules, const struct ab_source *from,
+                struct hone_error *e)
 {
     struct ab_result so_far = {0};
     int rc = 0;
@@ -256,7 +260,8 @@ static int take(struct ab_samples *samples, struct progress *p, const struct ab_
     return rc;
 }
 
-int ab_run(struct ab_result *r, struct ab_samples *samples, const struct ab_rules *rules, const struct ab_source *from, struct hone_error *e)
+int ab_run(struct ab_result *r, struct ab_samples *samples, const struct ab_rules *rules, const struct ab_source *from,
+           struct hone_error *e)
 {
     *r = (struct ab_result){.signed_rank = 1, .p = 1};
     *samples = (struct ab_samples){0};

@@ -1,5 +1,5 @@
-/* ab_json.c: rules, samples and verdicts of a comparison as JSON, for output and journal, and back: a journal's verdict is always derived again
- * from its samples. What JSON cannot say, an end that nothing bounds, is null. */
+/* ab_json.c: rules, samples and verdicts of a comparison as JSON, for output and journal, and back: a journal's verdict is
+ * always derived again from its samples. What JSON cannot say, an end that nothing bounds, is null. */
 #include "lab/ab.h"
 
 #include <math.h>
@@ -21,8 +21,8 @@ json_t *ab_result_json(const struct ab_result *r)
     return json_pack("{s:s, s:i, s:b, s:b, s:o, s:o, s:f, s:f, s:o, s:f, s:f, s:o, s:f, s:f, s:s}", "verdict",
                      ab_outcome_name(r->outcome), "blocks", r->n_blocks, "early", r->early, "moved", r->moved, "gain",
                      span_json(&r->gain), "sequence", sequence, "p", r->p, "signed_rank_p", r->signed_rank, "position",
-                     span_json(&r->position), "drift", r->drift, "block_noise", r->noise, "more_blocks", number(r->more_blocks), "a_ns",
-                     r->a_ns, "b_ns", r->b_ns, "outputs", ab_outputs_name(r->outputs));
+                     span_json(&r->position), "drift", r->drift, "block_noise", r->noise, "more_blocks", number(r->more_blocks),
+                     "a_ns", r->a_ns, "b_ns", r->b_ns, "outputs", ab_outputs_name(r->outputs));
 }
 
 json_t *ab_rules_json(const struct ab_rules *r)
@@ -33,8 +33,8 @@ json_t *ab_rules_json(const struct ab_rules *r)
 
 json_t *ab_sample_json(const struct ab_sample *s)
 {
-    return json_pack("{s:i, s:i, s:s, s:f, s:s}", "block", s->block, "position", s->position, "arm", s->candidate ? "b" : "a", "ns", s->ns,
-                     "output", s->output);
+    return json_pack("{s:i, s:i, s:s, s:f, s:s}", "block", s->block, "position", s->position, "arm", s->candidate ? "b" : "a",
+                     "ns", s->ns, "output", s->output);
 }
 
 int ab_rules_parse(struct ab_rules *r, const json_t *j, struct hone_error *e)
@@ -43,8 +43,8 @@ int ab_rules_parse(struct ab_rules *r, const json_t *j, struct hone_error *e)
     int early;
     json_int_t seed;
     *r = ab_defaults();
-    if (json_unpack_ex((json_t *)j, &why, 0, "{s:i, s:b, s:F, s:F, s:F, s:I}", "blocks", &r->blocks, "early", &early, "level", &r->level,
-                       "early_alpha", &r->early_alpha, "margin", &r->margin, "seed", &seed))
+    if (json_unpack_ex((json_t *)j, &why, 0, "{s:i, s:b, s:F, s:F, s:F, s:I}", "blocks", &r->blocks, "early", &early, "level",
+                       &r->level, "early_alpha", &r->early_alpha, "margin", &r->margin, "seed", &seed))
         return err_set(e, HONE_EINPUT, "rules of a comparison: %s", why.text);
     r->early = early;
     r->seed = (uint64_t)seed;
@@ -56,12 +56,13 @@ int ab_sample_parse(struct ab_sample *s, const json_t *j, struct hone_error *e)
     json_error_t why;
     const char *arm, *output;
     *s = (struct ab_sample){0};
-    if (json_unpack_ex((json_t *)j, &why, 0, "{s:i, s:i, s:s, s:F, s:s}", "block", &s->block, "position", &s->position, "arm", &arm, "ns",
-                       &s->ns, "output", &output))
+    if (json_unpack_ex((json_t *)j, &why, 0, "{s:i, s:i, s:s, s:F, s:s}", "block", &s->block, "position", &s->position, "arm",
+                       &arm, "ns", &s->ns, "output", &output))
         return err_set(e, HONE_EINPUT, "sample of a comparison: %s", why.text);
     bool known = !strcmp(arm, "a") || !strcmp(arm, "b");
     if (!known || strlen(output) >= sizeof s->output)
-        return err_set(e, HONE_EINPUT, "sample of a comparison: %s", known ? "its output is no SHA-256" : "its arm is neither a nor b");
+        return err_set(e, HONE_EINPUT, "sample of a comparison: %s",
+                       known ? "its output is no SHA-256" : "its arm is neither a nor b");
     s->candidate = *arm == 'b';
     memcpy(s->output, output, strlen(output) + 1);
     return 0;

@@ -1,16 +1,18 @@
-/* bootstrap.c: the symmetric bootstrap-t of the 20 % trimmed mean (Efron and Tibshirani 1993, chapter 12; Wilcox 2012, section 5.3).
+/* bootstrap.c: the symmetric bootstrap-t of the 20 % trimmed mean (Efron and Tibshirani 1993, chapter 12; Wilcox 2012,
+ * section 5.3).
  *
- * Each resample gives t = (its trimmed mean - the sample's) / its own standard error; the interval reaches as many standard errors to both
- * sides as 99 % of the |t| did. Studentising is what makes it honest with few samples. Coverage of a nominal 99 %, by simulation (600
- * runs a cell; normal, Student t with 3 and 1.5 degrees of freedom, and bursts of 10 sd in 8 % of samples):
+ * Each resample gives t = (its trimmed mean - the sample's) / its own standard error; the interval reaches as many standard
+ * errors to both sides as 99 % of the |t| did. Studentising is what makes it honest with few samples. Coverage of a nominal 99
+ * %, by simulation (600 runs a cell; normal, Student t with 3 and 1.5 degrees of freedom, and bursts of 10 sd in 8 % of
+ * samples):
  *
  *              percentile, mean   bootstrap-t, mean   percentile, trimmed   this one
  *   n = 12       95.0 - 96.2 %       99.0 - 100 %        97.2 - 98.2 %     99.0 - 99.3 %
  *   n = 16       96.2 - 96.7 %       98.5 - 100 %        97.5 - 98.8 %     99.0 - 99.8 %
  *   n = 24       96.2 - 98.0 %       99.3 - 100 %        97.8 - 99.0 %     99.2 - 99.7 %
  *
- * and under bursts it is less than half as wide as that of the mean (2.8 against 6.3 sd for n = 16). Trimming costs width where noise is
- * normal (2.0 against 1.5); on shared machines it is not. tests/test_stats.c holds the coverage. */
+ * and under bursts it is less than half as wide as that of the mean (2.8 against 6.3 sd for n = 16). Trimming costs width where
+ * noise is normal (2.0 against 1.5); on shared machines it is not. tests/test_stats.c holds the coverage. */
 #include "lab/bootstrap.h"
 
 #include "base/rng.h"

@@ -18,10 +18,12 @@ struct bootstrap {
 
 enum { BOOTSTRAP_MIN = 8 };
 
-/* x: n samples in any order, at least BOOTSTRAP_MIN; level: 0.99. The same seed gives the same interval. After a failure *b is empty. */
+/* x: n samples in any order, at least BOOTSTRAP_MIN; level: 0.99. The same seed gives the same interval. After a failure *b is
+ * empty. */
 int bootstrap_make(struct bootstrap *b, const double *x, size_t n, double level, uint64_t seed, struct hone_error *e);
 void bootstrap_free(struct bootstrap *b);
-/* The two-sided p of the hypothesis that the centre is `value`. It is at most 1 - level just where the value lies outside the interval. */
+/* The two-sided p of the hypothesis that the centre is `value`. It is at most 1 - level just where the value lies outside the
+ * interval. */
 double bootstrap_p(const struct bootstrap *b, double value);
 /* How many samples like these, in all, would take the interval to this half width. */
 double bootstrap_needed(const struct bootstrap *b, size_t n, double half_width);

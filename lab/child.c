@@ -1,8 +1,8 @@
 /* child.c: fork, exec, two pipes, and one poll loop that also sees time limits and cancels.
  *
- * posix_spawn has no way to ask for a death signal or to run an open file, and system(3) no pipes. A program is run by its open file where it
- * must stay the same one: a build that replaces the file in the middle of a comparison then changes nothing. Output is limited: what
- * is read here is a line of JSON or a list of libraries. */
+ * posix_spawn has no way to ask for a death signal or to run an open file, and system(3) no pipes. A program is run by its open
+ * file where it must stay the same one: a build that replaces the file in the middle of a comparison then changes nothing.
+ * Output is limited: what is read here is a line of JSON or a list of libraries. */
 #include "lab/child.h"
 
 #include "base/clock.h"
@@ -115,11 +115,12 @@ static int judge_end(struct child_output *o, const struct child *c, pid_t pid, b
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     if (WIFSIGNALED(status))
-        return err_set(e, HONE_EINPUT, "%s ended by signal %d (%s)%s%s", c->argv[0], WTERMSIG(status), strsignal(WTERMSIG(status)),
-                       o->said[0] ? ": " : "", o->said);
+        return err_set(e, HONE_EINPUT, "%s ended by signal %d (%s)%s%s", c->argv[0], WTERMSIG(status),
+                       strsignal(WTERMSIG(status)), o->said[0] ? ": " : "", o->said);
     o->exit_code = WEXITSTATUS(status);
     if (o->exit_code && (!any_exit || o->exit_code == NOT_RUN))
-        return err_set(e, HONE_EINPUT, "%s ended with exit code %d%s%s", c->argv[0], o->exit_code, o->said[0] ? ": " : "", o->said);
+        return err_set(e, HONE_EINPUT, "%s ended with exit code %d%s%s", c->argv[0], o->exit_code, o->said[0] ? ": " : "",
+                       o->said);
     return 0;
 }
 

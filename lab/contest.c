@@ -1,10 +1,10 @@
-/* contest.c: who tries twenty changes at 1 % finds one that "wins" by luck every few tries; who then quotes the luckiest figure quotes the luck
- * too. So win and loss among several candidates must pass Holm's rule, which keeps the chance of any false one at 1 % in all, and what is
- * quoted of a winner is its confirmation: samples that had no part in choosing it.
+/* contest.c: who tries twenty changes at 1 % finds one that "wins" by luck every few tries; who then quotes the luckiest figure
+ * quotes the luck too. So win and loss among several candidates must pass Holm's rule, which keeps the chance of any false one
+ * at 1 % in all, and what is quoted of a winner is its confirmation: samples that had no part in choosing it.
  *
- * Each candidate is compared with its own samples of the base. Sharing the base's samples among all (A B C C B A) would save a third
- * of the time for two candidates; but then a slow moment of the base flatters every candidate at once, blocks grow with the number of
- * candidates, and drift within them with the square. */
+ * Each candidate is compared with its own samples of the base. Sharing the base's samples among all (A B C C B A) would save a
+ * third of the time for two candidates; but then a slow moment of the base flatters every candidate at once, blocks grow with
+ * the number of candidates, and drift within them with the square. */
 #include "lab/contest.h"
 
 #include "lab/stats.h"
@@ -73,7 +73,8 @@ static void hold_back(struct contest *c, double alpha)
     }
 }
 
-static int confirm(struct contest *c, int i, const struct contest_rules *rules, const struct contest_source *from, struct hone_error *e)
+static int confirm(struct contest *c, int i, const struct contest_rules *rules, const struct contest_source *from,
+                   struct hone_error *e)
 {
     struct match *m;
     struct standing *s = &c->standings[i];
@@ -85,7 +86,8 @@ static int confirm(struct contest *c, int i, const struct contest_rules *rules, 
     }
     s->match = m;
     if (m->result.outcome != AB_WIN) {
-        snprintf(s->why, sizeof s->why, "a win that its confirmation does not bear out: %s", ab_outcome_name(m->result.outcome));
+        snprintf(s->why, sizeof s->why, "a win that its confirmation does not bear out: %s",
+                 ab_outcome_name(m->result.outcome));
         s->outcome = AB_UNCLEAR;
     }
     return 0;

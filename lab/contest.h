@@ -1,5 +1,5 @@
-/* contest.h: one or several candidates against one base: the machine's own noise first, then each candidate's comparison, then, where several
- * were tried, Holm's rule and a fresh run that confirms each winner. */
+/* contest.h: one or several candidates against one base: the machine's own noise first, then each candidate's comparison, then,
+ * where several were tried, Holm's rule and a fresh run that confirms each winner. */
 #ifndef LAB_CONTEST_H
 #define LAB_CONTEST_H
 
@@ -32,22 +32,22 @@ struct contest {
     int n_matches;
     struct standing *standings; /* of candidate i at i - 1 */
     int n_candidates;
-    double floor;    /* the A/A interval reaches so far from 0: smaller differences are not told here; 0: not measured */
-    bool aa_failed;  /* the base was called faster or slower than itself: nothing measured here is to be trusted */
+    double floor;   /* the A/A interval reaches so far from 0: smaller differences are not told here; 0: not measured */
+    bool aa_failed; /* the base was called faster or slower than itself: nothing measured here is to be trusted */
 };
 
 struct contest_source {
     void *user;
     int (*begin)(void *user, const struct match *m); /* these two may be NULL; non-zero ends the contest with HONE_ECANCELED */
     int (*end)(void *user, const struct match *m);   /* not after a failure */
-    int (*sample)(void *user, int arm, struct ab_sample *s, struct hone_error *e); /* arm 0: the base */
+    int (*sample)(void *user, int arm, struct ab_sample *s, struct hone_error *e);      /* arm 0: the base */
     int (*each)(void *user, const struct ab_sample *s, const struct ab_result *so_far); /* as in ab_source */
 };
 
 enum { CONTEST_MAX = 16 };
 
-/* After a failure *c holds the matches that were fought, the last one maybe in part, and standings only of those. contest_free in any
- * case. */
+/* After a failure *c holds the matches that were fought, the last one maybe in part, and standings only of those. contest_free
+ * in any case. */
 int contest_run(struct contest *c, const struct contest_rules *rules, int n_candidates, const struct contest_source *from,
                 struct hone_error *e);
 void contest_free(struct contest *c);

@@ -1,19 +1,20 @@
 /* sequence.c: a confidence sequence for the median, from a sign test that may be looked at at any time.
  *
- * For a value v count the samples above it. If the median is at most v, each comes out above with a chance of at most 1/2, whatever came
- * before; so what a gambler makes who bets on "above" is a nonnegative supermartingale, and by Ville's inequality it ever exceeds
- * 2 / alpha with a chance of at most alpha / 2. The bets mix all shares p from 1/2 to 1 evenly (Robbins 1970):
+ * For a value v count the samples above it. If the median is at most v, each comes out above with a chance of at most 1/2,
+ * whatever came before; so what a gambler makes who bets on "above" is a nonnegative supermartingale, and by Ville's inequality
+ * it ever exceeds 2 / alpha with a chance of at most alpha / 2. The bets mix all shares p from 1/2 to 1 evenly (Robbins 1970):
  *
- *   gain = 2 * integral over p of (2 p)^above (2 (1 - p))^(n - above) = 2^(n + 1) / ((n + 1) C(n, above)) * P(Bin(n + 1, 1/2) <= above)
+ *   gain = 2 * integral over p of (2 p)^above (2 (1 - p))^(n - above) = 2^(n + 1) / ((n + 1) C(n, above)) * P(Bin(n + 1, 1/2)
+ * <= above)
  *
- * A value that one of the two gamblers has broken the bank on is out for good; what is left is an interval between two of the samples. This
- * is the Bernoulli form of the quantile sequences of Howard and Ramdas (2022, "Sequential estimation of quantiles with applications to
- * A/B testing and best-arm identification", Bernoulli 28(3)).
+ * A value that one of the two gamblers has broken the bank on is out for good; what is left is an interval between two of the
+ * samples. This is the Bernoulli form of the quantile sequences of Howard and Ramdas (2022, "Sequential estimation of quantiles
+ * with applications to A/B testing and best-arm identification", Bernoulli 28(3)).
  *
- * It asks nothing of the noise but that its median is where the effect is: no variance, no moments, no bound; a burst of a thousand times
- * the noise is one sign. What lost: the asymptotic sequence of Waudby-Smith and others (2021), which plugs in the variance and is not yet
- * valid at the dozen blocks where one wants to stop; empirical-Bernstein sequences, which need a bound on the samples and pay for it in
- * width. The price here: no fewer than 11 blocks can decide at alpha 0.01. */
+ * It asks nothing of the noise but that its median is where the effect is: no variance, no moments, no bound; a burst of a
+ * thousand times the noise is one sign. What lost: the asymptotic sequence of Waudby-Smith and others (2021), which plugs in
+ * the variance and is not yet valid at the dozen blocks where one wants to stop; empirical-Bernstein sequences, which need a
+ * bound on the samples and pay for it in width. The price here: no fewer than 11 blocks can decide at alpha 0.01. */
 #include "lab/sequence.h"
 
 #include <math.h>

@@ -1,11 +1,11 @@
 /* stats.c: order statistics, trimmed means, the signed-rank test, and Holm's rule for several tests at once.
  *
- * The plain mean is not offered: one sample that waited for the machine's neighbour moves a mean of ten by as much as the effect that is
- * looked for. The trimmed mean keeps most of the mean's sharpness on well-behaved samples and does not see a fifth of wild ones; the median
- * needs half as many samples again for the same interval (1/0.64) where noise is normal.
+ * The plain mean is not offered: one sample that waited for the machine's neighbour moves a mean of ten by as much as the
+ * effect that is looked for. The trimmed mean keeps most of the mean's sharpness on well-behaved samples and does not see a
+ * fifth of wild ones; the median needs half as many samples again for the same interval (1/0.64) where noise is normal.
  *
- * The signed-rank distribution is counted, not approximated: with the 16 blocks of a default comparison the normal approximation is off by
- * a fifth at p = 0.001. */
+ * The signed-rank distribution is counted, not approximated: with the 16 blocks of a default comparison the normal
+ * approximation is off by a fifth at p = 0.001. */
 #include "lab/stats.h"
 
 #include <math.h>
@@ -85,7 +85,8 @@ static void midranks(struct ranked *r, size_t n)
     }
 }
 
-/* The probability that the sum of those doubled ranks whose sign is positive, by fair coins, is at most `sum`. -1: no memory. */
+/* The probability that the sum of those doubled ranks whose sign is positive, by fair coins, is at most `sum`. -1: no memory.
+ */
 static double exact_tail(const struct ranked *r, size_t n, size_t sum)
 {
     double *share = calloc(sum + 1, sizeof *share), tail = 0;

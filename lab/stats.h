@@ -16,11 +16,13 @@ double stats_trimmed_mean(const double *sorted, size_t n, double trim);
 /* Its standard error, from the winsorised variance (Tukey and McLaughlin 1963; Yuen 1974). n at least 2. */
 double stats_trimmed_error(const double *sorted, size_t n, double trim);
 
-/* Wilcoxon's signed-rank test of symmetry about 0: the two-sided p. Exact, also with ties (midranks), for up to 200 samples that are not 0, by
- * the normal approximation beyond; samples of 0 are left out, as Wilcoxon did. 1 when nothing is left; -1 when memory is out. */
+/* Wilcoxon's signed-rank test of symmetry about 0: the two-sided p. Exact, also with ties (midranks), for up to 200 samples
+ * that are not 0, by the normal approximation beyond; samples of 0 are left out, as Wilcoxon did. 1 when nothing is left; -1
+ * when memory is out. */
 double stats_signed_rank(const double *x, size_t n);
 
-/* Holm (1979): which of n hypotheses are rejected when at most alpha of all true ones together may be. rejected has n entries. */
+/* Holm (1979): which of n hypotheses are rejected when at most alpha of all true ones together may be. rejected has n entries.
+ */
 void stats_holm(const double *p, int n, double alpha, bool *rejected);
 
 #endif

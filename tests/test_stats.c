@@ -1,9 +1,9 @@
-/* test_stats.c: lab/stats.c, bootstrap.c and sequence.c against SciPy's values (golden/stats.py), and whether intervals hold what they promise:
- * simulations with fixed seeds, under noise that is normal, heavy-tailed, bursty and drifting. */
+/* test_stats.c: lab/stats.c, bootstrap.c and sequence.c against SciPy's values (golden/stats.py), and whether intervals hold
+ * what they promise: simulations with fixed seeds, under noise that is normal, heavy-tailed, bursty and drifting. */
 #include "test.h"
 
 #include "base/rng.h"
-#include "golden/stats.h"
+#include "tests/golden/stats.h"
 #include "lab/bootstrap.h"
 #include "lab/sequence.h"
 #include "lab/stats.h"
@@ -50,8 +50,8 @@ static void test_holm(void **unused)
 {
     (void)unused;
     bool got[4];
-#define HOLM(k)                                                                                  \
-    stats_holm(golden_holm_p##k, (int)(sizeof golden_holm_p##k / sizeof(double)), 0.01, got); \
+#define HOLM(k)                                                                                                                \
+    stats_holm(golden_holm_p##k, (int)(sizeof golden_holm_p##k / sizeof(double)), 0.01, got);                                  \
     assert_memory_equal(got, golden_holm_r##k, sizeof golden_holm_r##k)
     HOLM(0);
     HOLM(1);
@@ -76,8 +76,8 @@ static void test_sign_gain(void **unused)
 
 enum noise { NORMAL, HEAVY, BURSTS, N_NOISES };
 
-/* Centred at 0, symmetric. BURSTS: a block of four samples, one of which in twelve waits for a neighbour ten times as long as all others
- * vary. */
+/* Centred at 0, symmetric. BURSTS: a block of four samples, one of which in twelve waits for a neighbour ten times as long as
+ * all others vary. */
 static double draw(enum noise kind, struct rng *r)
 {
     if (kind == NORMAL)
@@ -168,8 +168,8 @@ static void test_sequence_holds_at_all_times(void **unused)
     (void)unused;
     for (int kind = 0; kind < N_NOISES; kind++) {
         double still = ever_wrong((enum noise)kind, 0, 1000, 120, 7), growing = ever_wrong((enum noise)kind, 0.2, 1000, 120, 8);
-        print_message("noise %d: the sequence was ever wrong in %.2f %% of runs, %.2f %% with growing noise\n", kind, 100 * still,
-                      100 * growing);
+        print_message("noise %d: the sequence was ever wrong in %.2f %% of runs, %.2f %% with growing noise\n", kind,
+                      100 * still, 100 * growing);
         assert_true(still <= 0.017 && growing <= 0.017); /* 1 % and what 1000 runs may miss it by */
     }
 }

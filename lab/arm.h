@@ -1,0 +1,87 @@
+/* arm.h: one side of a comparison: what is said of it on the command line, what that makes of the common settings, and who it
+ * turns out to be when it runs. */
+#ifndef LAB_ARM_H
+#define LAB_ARM_H
+
+#include "base/arena.h"
+#include "hone.h"
+
+#include <jansson.h>
+
+/* What both arms are told, and an arm may say otherwise. NULL and 0: not said. */
+struct arm_settings {
+    const char *model, *recipe;
+    const char *gates;   /* a line each */
+    const char *plugins; /* paths, a line each */
+    const char *type_k, *type_v, *mask;
+    int n_batch, n_threads, poll; /* tokens a step; poll -1: not said */
+    bool strict;
+};
+
+/* One test: what a sample measures. A sample is the median of `repeats` runs of it. */
+struct arm_test {
+    int n_prompt, n_gen, n_depth, repeats;
+};
+
+struct arm {
+    struct arena memory;
+    const char *spec; /* as the user wrote it */
+    struct arm_settings set;
+    const char *binary; /* path; NULL: the running program */
+    const char *commit; /* what `git=` named, to be built; NULL: none */
+    const char **env;   /* "NAME=VALUE", NULL-terminated; NULL: none */
+    unsigned declared;  /* of enum arm_word: in what it says that it differs */
+    int file;           /* the open binary, for arm_run; -1: not open */
+    json_t *identity;   /* of its first sample: flat, names to texts; NULL: none yet */
+};
+
+/* X(bit, what it may change: a prefix of names in an identity) */
+#define ARM_WORDS(X)                                                                                                           \
+    X(ARM_GATES, "recipe.gates")                                                                                               \
+    X(ARM_MODEL, "model")                                                                                                      \
+    X(ARM_BINARY, "build.")                                                                                                    \
+    X(ARM_COMMIT, "build.commit")                                                                                              \
+    X(ARM_ENVIRONMENT, "environment.")                                                                                         \
+    X(ARM_THREADS, "n_threads")                                                                                                \
+    X(ARM_BATCH, "n_ubatch")                                                                                                   \
+    X(ARM_POLL, "poll")                                                                                                        \
+    X(ARM_TYPE_K, "type_k")                                                                                                    \
+    X(ARM_TYPE_V, "type_v")                                                                                                    \
+    X(ARM_MASK, "machine.features")
+#define X(bit, prefix) bit##_INDEX,
+enum { ARM_WORDS(X) ARM_N_WORDS };
+#undef X
+#define X(bit, prefix) bit = 1u << bit##_INDEX,
+enum arm_word { ARM_WORDS(X) };
+#undef X
+
+/* Words, parted by white space; a part in double quotes keeps its spaces:
+ *   base                        the common settings as they are (so is an empty spec)
+ *   recipe=FILE model=FILE bin=FILE git=COMMIT env.NAME=VALUE
+ *   -t=N -ub=N --poll=N -ctk=TYPE -ctv=TYPE --mask=FEATURES
+ *   GATE=VALUE                  any other name=value
+ *   FILE or COMMIT              by what it is: a program, a GGUF file, else a recipe; what is no file is a commit
+ * HONE_EUSAGE or HONE_EINPUT with the word. arm_free in any case. */
+int arm_parse(struct arm *a, const char *spec, const struct arm_settings *common, struct hone_error *e);
+void arm_free(struct arm *a);
+/* What keeps the arm from being measured within this process, as an error that names it; 0 where nothing does. */
+int arm_fits_process(const struct arm *a, struct hone_error *e);
+/* The parameters of its session, for such a measurement. */
+struct hone_session_params arm_params(const struct arm *a, int n_ctx);
+
+/* Opens the arm's binary (of a commit: one that was built, path `binary`): from now on every sample runs this file, whatever
+ * its name comes to stand for. */
+int arm_open(struct arm *a, struct hone_error *e);
+/* One sample in a fresh process: `hone bench` of one test. *row: its row, a new reference. cancelled: asked ten times a second.
+ */
+int arm_run(struct arm *a, const struct arm_test *t, int (*cancelled)(void *), void *user, json_t **row, struct hone_error *e);
+
+/* Who an arm is: names and texts, from a row of `hone bench` and this process' environment (with the arm's own). */
+json_t *arm_identity(const struct arm *a, const json_t *row);
+/* What two identities differ in: [{what, a, b, status}], status "declared", "follows" (from what is declared: kernels and the
+ * like) or "undeclared". *undeclared: how many of those. NULL: no memory. */
+json_t *arm_differences(const struct arm *a, const struct arm *b, int *undeclared);
+/* The names of libraries, variables and so on that were compared and are the same. */
+int arm_count_equal(const struct arm *a, const struct arm *b, const char *prefix);
+
+#endif
