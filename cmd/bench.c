@@ -297,6 +297,19 @@ static int sweep_run(const struct bench_sweep *s, struct running *r)
     return tally.failed || tally.wrong ? -HONE_ECHECK : output_flush();
 }
 
+/* A journal that cannot be written is said before anything is measured. */
+static int try_journal(void)
+{
+    struct recording rec = {0};
+    char path[4096];
+    struct hone_error e = {0};
+    if (journal_args.off || !cmd_journal_path(path, sizeof path, true))
+        return 0;
+    int rc = journal_open(&rec.journal, path, JOURNAL_WRITE, &e) ? cmd_fail(&e) : 0;
+    journal_close(rec.journal);
+    return rc;
+}
+
 static int run(int n_args, char **args)
 {
     struct bench_sweep s = {0};
@@ -321,6 +334,8 @@ static int run(int n_args, char **args)
         rc = cmd_load_plugins();
     if (!rc)
         rc = set_priority();
+    if (!rc)
+        rc = try_journal();
     if (!rc)
         rc = sweep_run(&s, &r);
     bench_sweep_free(&s);

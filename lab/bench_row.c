@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 /* Paths and messages may hold any bytes; JSON is UTF-8. */
 static json_t *text_json(const char *text)
@@ -66,10 +67,13 @@ static json_t *commit_json(const struct bench_result *r)
     return json_stringn(commit ? commit : "", commit ? strcspn(commit, "-") : 0);
 }
 
-/* A failed test ran on no backend, and the time makes it unique: no script joins it with another file's row. */
+/* A failed test ran on no backend, and the moment makes it unique: no script joins it with another file's row (a field of CSV
+ * cannot be null). */
 static json_t *backends_json(const struct bench_result *r)
 {
-    return r->error[0] ? json_sprintf("none: failed at %s", r->time) : json_string("CPU");
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    return r->error[0] ? json_sprintf("none: failed at %lld.%09ld", (long long)now.tv_sec, now.tv_nsec) : json_string("CPU");
 }
 
 static void set_subject(json_t *row, const struct bench_result *r)
