@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "hone.h"
+#include "lab/child.h"
 
 #include <jansson.h>
 
@@ -75,6 +76,11 @@ int arm_open(struct arm *a, struct hone_error *e);
 /* One sample in a fresh process: `hone bench` of one test. *row: its row, a new reference. cancelled: asked ten times a second.
  */
 int arm_run(struct arm *a, const struct arm_test *t, int (*cancelled)(void *), void *user, json_t **row, struct hone_error *e);
+
+/* `<binary> <command>` in a fresh process, with the arm's settings if `settings`, and with the words of more (NULL-terminated) behind them. Any exit
+ * code: it stands in *o, which is the caller's to free after 0. */
+int arm_command(const struct arm *a, const char *command, bool settings, const char *const *more, struct child_output *o,
+                int (*cancelled)(void *), void *user, struct hone_error *e);
 
 /* Who an arm is: names and texts, from a row of `hone bench` and this process' environment (with the arm's own). */
 json_t *arm_identity(const struct arm *a, const json_t *row);

@@ -95,13 +95,9 @@ static void add_test(struct words *w, const struct arm_test *t)
 }
 
 /* All that a session is made of is said, also what is the default: defaults change from build to build. */
-static void command_line(struct words *w, const struct arm *a, const struct arm_test *t)
+static void add_settings(struct words *w, const struct arm_settings *s)
 {
-    const struct arm_settings *s = &a->set;
-    add(w, a->binary ? a->binary : "hone");
-    add(w, "bench");
     add_text(w, "-m", s->model);
-    add_test(w, t);
     add_number(w, "-t", s->n_threads);
     if (s->n_batch)
         add_number(w, "-ub", s->n_batch);
@@ -115,12 +111,34 @@ static void command_line(struct words *w, const struct arm *a, const struct arm_
     add_text(w, "--mask", s->mask);
     if (s->strict)
         add(w, "--strict");
-    add(w, "--no-verify");
-    add(w, "--no-roof");
-    add(w, "--no-journal");
-    add(w, "-o");
-    add(w, "jsonl");
+}
+
+/* Runs what w holds, and frees it. */
+static int run_words(const struct arm *a, struct words *w, struct child_output *o, int (*cancelled)(void *), void *user,
+                     struct hone_error *e)
+{
     w->list[w->n] = NULL;
+    struct child c = {.argv = w->list, .binary = a->file, .env = a->env, .cancelled = cancelled, .user = user};
+    int rc = w->full ? err_set(e, HONE_EUSAGE, "arm '%s': too many words for a command line", a->spec) : child_run(o, &c, true, e);
+    arena_free(&w->memory);
+    free(w);
+    return rc;
+}
+
+int arm_command(const struct arm *a, const char *command, bool settings, const char *const *more, struct child_output *o,
+                int (*cancelled)(void *), void *user, struct hone_error *e)
+{
+    struct words *w = calloc(1, sizeof *w);
+    *o = (struct child_output){0};
+    if (!w)
+        return err_set(e, HONE_ERESOURCE, "no memory for a command line");
+    add(w, a->binary ? a->binary : "hone");
+    add(w, command);
+    if (settings)
+        add_settings(w, &a->set);
+    for (; more && *more; more++)
+        add(w, *more);
+    return run_words(a, w, o, cancelled, user, e);
 }
 
 /* The one line that looks like a row. */
@@ -152,21 +170,23 @@ static int read_row(const struct arm *a, const struct child_output *o, json_t **
 
 int arm_run(struct arm *a, const struct arm_test *t, int (*cancelled)(void *), void *user, json_t **row, struct hone_error *e)
 {
+    static const char *const last[] = {"--no-verify", "--no-roof", "--no-journal", "-o", "jsonl"};
     struct words *w = calloc(1, sizeof *w);
     struct child_output o;
     *row = NULL;
     if (!w)
         return err_set(e, HONE_ERESOURCE, "no memory for a command line");
-    command_line(w, a, t);
-    struct child c = {.argv = w->list, .binary = a->file, .env = a->env, .cancelled = cancelled, .user = user};
-    int rc =
-        w->full ? err_set(e, HONE_EUSAGE, "arm '%s': too many words for a command line", a->spec) : child_run(&o, &c, true, e);
+    add(w, a->binary ? a->binary : "hone");
+    add(w, "bench");
+    add_test(w, t);
+    add_settings(w, &a->set);
+    for (size_t i = 0; i < sizeof last / sizeof *last; i++)
+        add(w, last[i]);
+    int rc = run_words(a, w, &o, cancelled, user, e);
     if (!rc) {
         rc = read_row(a, &o, row, e);
         child_output_free(&o);
     }
-    arena_free(&w->memory);
-    free(w);
     return rc;
 }
 
