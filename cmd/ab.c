@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/log.h"
 #include "lab/ab_record.h"
 #include "lab/worktree.h"
 
@@ -116,7 +117,7 @@ static int begin(void *user, const struct match *m)
 {
     struct running *r = user;
     r->match = m;
-    return ab_record_match(r->rec.journal, r->rec.run, r->index, m, &r->journal_error);
+    return ab_record_match(r->rec.journal, r->rec.run, r->index, m, &r->contest, &r->journal_error);
 }
 
 static int each(void *user, const struct ab_sample *s, const struct ab_result *so_far)
@@ -138,14 +139,10 @@ static int each(void *user, const struct ab_sample *s, const struct ab_result *s
 static int end(void *user, const struct match *m)
 {
     struct running *r = user;
-    json_t *body = json_pack("{s:i, s:s, s:i, s:o}", "match", r->index, "match_kind", match_kind_name(m->kind), "candidate",
-                             m->candidate, "result", ab_result_json(&m->result));
-    int rc = body ? journal_record(r->rec.journal, r->rec.run, "verdict", body, NULL, &r->journal_error) : 1;
-    json_decref(body);
     r->index++;
-    if (!rc && !output_json())
+    if (!output_json())
         ab_print_match(&r->report, m);
-    return rc;
+    return 0;
 }
 
 /* ---- before */
@@ -231,6 +228,8 @@ static int open_rig(struct running *r, struct arm *arms, int n_arms)
     int rc = rig_open(&r->rig, arms, n_arms, &o, &e);
     r->rig.o.cache = NULL;
     progress_end();
+    if (!verbose) /* what a session says at its start was said at its first */
+        log_to(NULL, NULL, LOG_WARN);
     return rc ? cmd_fail(&e) : 0;
 }
 
@@ -291,7 +290,7 @@ static int judge_exit(const struct running *r)
     for (int i = 0; i < r->contest.n_matches; i++)
         if (r->contest.matches[i].result.outputs == AB_OUTPUTS_UNSTABLE)
             rc = -HONE_ECHECK;
-    for (int i = 0; i < r->contest.n_candidates && require_text; i++) {
+    for (int i = 0; i < r->contest.n_standings && require_text; i++) {
         ab_verdict(&r->report, i + 1, verdict, sizeof verdict);
         bool met = strcmp(require_text, "win") ? !strcmp(verdict, "win") || !strcmp(verdict, "no difference")
                                                : !strcmp(verdict, "win");
@@ -307,7 +306,7 @@ static json_t *outcome_json(const struct running *r)
 {
     json_t *list = json_array();
     char verdict[128];
-    for (int i = 0; i < r->contest.n_candidates; i++)
+    for (int i = 0; i < r->contest.n_standings; i++)
         json_array_append_new(list, json_pack("{s:s, s:s, s:f}", "spec", r->rig.arms[i + 1].spec, "verdict",
                                               ab_verdict(&r->report, i + 1, verdict, sizeof verdict), "gain",
                                               r->contest.standings[i].match->result.gain.centre));
@@ -351,6 +350,12 @@ static int measure(struct running *r)
         e = r->journal_error;
     if (!rc)
         rc = rig_check(&r->rig, &e);
+    if (!rc || rc == HONE_ECANCELED) { /* of what was measured; a replaced file has no verdict */
+        json_t *verdict = ab_record_verdict(&r->contest);
+        int failed = journal_record(r->rec.journal, r->rec.run, "verdict", verdict, NULL, rc ? &r->journal_error : &e);
+        rc = rc ? rc : failed;
+        json_decref(verdict);
+    }
     return finish(r, rc ? cmd_fail(&e) : 0);
 }
 

@@ -154,7 +154,7 @@ void ab_print_end(const struct ab_report *r)
     if (c->floor > 0)
         printf("\nnoise floor: differences below %.2f %% are not told on this machine with %d blocks\n", 100 * c->floor,
                r->rules->ab.blocks);
-    for (int i = 0; i < c->n_candidates; i++) {
+    for (int i = 0; i < c->n_standings; i++) {
         const struct standing *s = &c->standings[i];
         printf("%s%s: %s%s%s%s\n", i ? "" : "\n", ab_name(r, i + 1, name, sizeof name),
                ab_verdict(r, i + 1, verdict, sizeof verdict), s->why[0] ? " (" : "", s->why, s->why[0] ? ")" : "");
@@ -192,7 +192,7 @@ json_t *ab_report_json(const struct ab_report *r)
     char test[64], verdict[128];
     for (int i = 0; i < c->n_matches; i++)
         json_array_append_new(matches, match_json(&c->matches[i]));
-    for (int i = 0; i < c->n_candidates; i++) {
+    for (int i = 0; i < c->n_standings; i++) {
         const struct standing *s = &c->standings[i];
         json_array_append_new(standings, json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:o}", "candidate", i + 1, "spec",
                                                    r->rig->arms[i + 1].spec, "outcome", ab_outcome_name(s->outcome), "verdict",

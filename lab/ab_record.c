@@ -16,10 +16,12 @@ static const char *label(const struct match *m, char *text, size_t size)
     return text;
 }
 
-int ab_record_match(struct journal *j, int64_t run, int index, const struct match *m, struct hone_error *e)
+int ab_record_match(struct journal *j, int64_t run, int index, const struct match *m, const struct contest *of,
+                    struct hone_error *e)
 {
-    json_t *body = json_pack("{s:i, s:s, s:i, s:o}", "match", index, "match_kind", match_kind_name(m->kind), "candidate",
-                             m->candidate, "rules", ab_rules_json(&m->rules));
+    json_t *body =
+        json_pack("{s:i, s:s, s:i, s:i, s:b, s:o}", "match", index, "match_kind", match_kind_name(m->kind), "candidate",
+                  m->candidate, "candidates", of->n_candidates, "confirm", of->confirm, "rules", ab_rules_json(&m->rules));
     int rc = body ? journal_record(j, run, "note", body, NULL, e) : err_set(e, HONE_ERESOURCE, "no memory for a record");
     json_decref(body);
     return rc;
@@ -41,25 +43,25 @@ int ab_record_sample(struct journal *j, int64_t run, int index, const struct mat
 /* ---- reading */
 
 struct reading {
-    struct match list[2 * CONTEST_MAX + 1];
-    size_t room[2 * CONTEST_MAX + 1];
-    int n;
+    struct contest contest;
+    size_t room[CONTEST_MATCHES];
     struct hone_error *e;
 };
 
-static int read_match(struct reading *r, const json_t *body, struct hone_error *e)
+static int read_match(struct contest *c, const json_t *body, struct hone_error *e)
 {
-    int index, candidate;
+    int index, candidate, confirm;
     const char *kind;
     json_t *rules;
     if (!json_object_get(body, "match"))
         return 0; /* another note */
-    if (json_unpack((json_t *)body, "{s:i, s:s, s:i, s:o}", "match", &index, "match_kind", &kind, "candidate", &candidate,
-                    "rules", &rules) ||
-        index != r->n || r->n == (int)(sizeof r->list / sizeof *r->list))
-        return err_set(e, HONE_EINPUT, "match %d of the comparison: its record is not as `hone ab` writes it", r->n);
-    struct match *m = &r->list[r->n++];
+    if (json_unpack((json_t *)body, "{s:i, s:s, s:i, s:i, s:b, s:o}", "match", &index, "match_kind", &kind, "candidate",
+                    &candidate, "candidates", &c->n_candidates, "confirm", &confirm, "rules", &rules) ||
+        index != c->n_matches || index >= CONTEST_MATCHES || c->n_candidates < 0 || c->n_candidates > CONTEST_MAX)
+        return err_set(e, HONE_EINPUT, "match %d of the comparison: its record is not as `hone ab` writes it", c->n_matches);
+    struct match *m = &c->matches[c->n_matches++];
     *m = (struct match){.candidate = candidate};
+    c->confirm = confirm;
     while (m->kind < MATCH_CONFIRM && strcmp(kind, match_kind_name(m->kind)) != 0)
         m->kind++;
     return ab_rules_parse(&m->rules, rules, e);
@@ -70,16 +72,16 @@ static int read_sample(void *user, const struct journal_sample *js)
     struct reading *r = user;
     struct ab_sample s;
     json_t *index = json_object_get(js->more, "match");
-    int i = (int)json_integer_value(index);
+    json_int_t i = json_integer_value(index);
     if (!json_is_integer(index))
         return 0; /* a series of another kind */
-    if (i < 0 || i >= r->n)
-        return err_set(r->e, HONE_EINPUT, "a sample of match %d, which never began", i);
+    if (i < 0 || i >= r->contest.n_matches)
+        return err_set(r->e, HONE_EINPUT, "a sample of match %lld, which never began", (long long)i);
     int rc = ab_sample_parse(&s, js->more, r->e);
-    struct ab_samples *to = &r->list[i].samples;
+    struct ab_samples *to = &r->contest.matches[i].samples;
     if (!rc && to->n == r->room[i]) {
         size_t room = r->room[i] ? 2 * r->room[i] : 64;
-        struct ab_sample *list = realloc(to->list, room * sizeof *list);
+        struct ab_sample *list = reallocarray(to->list, room, sizeof *list);
         rc = list ? 0 : err_set(r->e, HONE_ERESOURCE, "no memory for samples");
         if (!rc) {
             to->list = list;
@@ -91,45 +93,56 @@ static int read_sample(void *user, const struct journal_sample *js)
     return rc;
 }
 
-static int derive(struct reading *r, json_t *out, struct hone_error *e)
+json_t *ab_record_verdict(const struct contest *c)
 {
-    int rc = 0;
-    for (int i = 0; i < r->n && !rc; i++) {
-        struct match *m = &r->list[i];
-        rc = ab_judge(&m->result, m->samples.list, m->samples.n, &m->rules, e);
-        if (!rc && json_array_append_new(out, json_pack("{s:i, s:s, s:i, s:i, s:o}", "match", i, "match_kind",
-                                                        match_kind_name(m->kind), "candidate", m->candidate, "samples",
-                                                        (int)m->samples.n, "result", ab_result_json(&m->result))))
-            rc = err_set(e, HONE_ERESOURCE, "no memory for a verdict");
+    char text[400];
+    json_t *matches = json_array(), *standings = json_array();
+    for (int i = 0; i < c->n_matches; i++) {
+        const struct match *m = &c->matches[i];
+        json_array_append_new(matches, json_pack("{s:s, s:i, s:i, s:b, s:o}", "match_kind", match_kind_name(m->kind),
+                                                 "candidate", m->candidate, "samples", (int)m->samples.n, "whole", m->whole,
+                                                 "result", ab_result_json(&m->result)));
     }
-    return rc;
+    for (int i = 0; i < c->n_standings; i++) {
+        const struct standing *s = &c->standings[i];
+        json_array_append_new(standings,
+                              json_pack("{s:i, s:s, s:s, s:o}", "candidate", i + 1, "outcome", ab_outcome_name(s->outcome),
+                                        "why", s->why, "result", ab_result_json(&s->match->result)));
+    }
+    return json_pack("{s:s, s:o, s:o}", "verdict", contest_verdict(c, text, sizeof text), "matches", matches, "standings",
+                     standings);
 }
 
-int ab_record_derive(struct journal *j, int64_t run, json_t **matches, struct hone_error *e)
+int ab_record_derive(struct journal *j, int64_t run, json_t **derived, struct hone_error *e)
 {
     struct reading *r = calloc(1, sizeof *r);
     json_t *notes = NULL, *note;
     size_t i;
-    *matches = json_array();
-    int rc =
-        r && *matches ? journal_records(j, run, "note", &notes, e) : err_set(e, HONE_ERESOURCE, "no memory for a comparison");
+    *derived = NULL;
+    if (!r || !(r->contest.matches = calloc(CONTEST_MATCHES, sizeof *r->contest.matches))) {
+        free(r);
+        return err_set(e, HONE_ERESOURCE, "no memory for a comparison");
+    }
+    struct contest *c = &r->contest;
+    r->e = e;
+    int rc = journal_records(j, run, "note", &notes, e);
     json_array_foreach(notes, i, note)
     {
-        rc = rc ? rc : read_match(r, json_object_get(note, "body"), e);
+        rc = rc ? rc : read_match(c, json_object_get(note, "body"), e);
+    }
+    rc = rc ? rc : journal_each_sample(j, run, read_sample, r, e);
+    for (int k = 0; k < c->n_matches && !rc; k++) {
+        struct match *m = &c->matches[k];
+        rc = ab_judge(&m->result, m->samples.list, m->samples.n, &m->rules, e);
+        m->whole = m->result.early || m->result.n_blocks == m->rules.blocks;
     }
     if (!rc) {
-        r->e = e;
-        rc = journal_each_sample(j, run, read_sample, r, e);
+        contest_judge(c);
+        *derived = ab_record_verdict(c);
+        rc = *derived ? 0 : err_set(e, HONE_ERESOURCE, "no memory for a verdict");
     }
-    if (!rc)
-        rc = derive(r, *matches, e);
-    for (int k = 0; r && k < r->n; k++)
-        ab_samples_free(&r->list[k].samples);
+    contest_free(c);
     free(r);
     json_decref(notes);
-    if (rc) {
-        json_decref(*matches);
-        *matches = NULL;
-    }
     return rc;
 }

@@ -5,14 +5,17 @@
 #include "lab/contest.h"
 #include "lab/journal.h"
 
-/* A match begins: its kind, candidate and rules. index: which of the run it is, from 0. */
-int ab_record_match(struct journal *j, int64_t run, int index, const struct match *m, struct hone_error *e);
+/* A match begins: its kind, candidate and rules, and of how many candidates. index: which of the run it is, from 0. */
+int ab_record_match(struct journal *j, int64_t run, int index, const struct match *m, const struct contest *of,
+                    struct hone_error *e);
 /* One sample, as tokens a second of the series "<match> <arm> <test> t/s", with all that ab_judge needs. tokens: of one run of
  * the test. */
 int ab_record_sample(struct journal *j, int64_t run, int index, const struct match *m, const struct ab_sample *s,
                      const char *test, double tokens, struct hone_error *e);
-/* A new array, one object a match of the run: match, kind, candidate, samples, result: derived from the samples alone by the
- * rules that were recorded before them. A match that was broken off says what its whole blocks say. */
-int ab_record_derive(struct journal *j, int64_t run, json_t **matches, struct hone_error *e);
+/* A new object with "verdict" (contest_verdict), "matches" and "standings", derived from the samples alone by the rules that
+ * were recorded before them. A match that was broken off says what its whole blocks say. */
+int ab_record_derive(struct journal *j, int64_t run, json_t **derived, struct hone_error *e);
+/* The same of a contest that was just fought. */
+json_t *ab_record_verdict(const struct contest *c);
 
 #endif

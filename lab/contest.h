@@ -19,6 +19,7 @@ struct match {
     struct ab_rules rules; /* with a seed of its own */
     struct ab_samples samples;
     struct ab_result result;
+    bool whole; /* it came to its end */
 };
 
 struct standing {
@@ -27,11 +28,15 @@ struct standing {
     char why[200];             /* where the outcome is not that of the match: who took it back; else "" */
 };
 
+enum { CONTEST_MAX = 16, CONTEST_MATCHES = 2 * CONTEST_MAX + 1 };
+
 struct contest {
+    int n_candidates;      /* that were to be compared */
+    bool confirm;          /* a lone winner must be confirmed too */
     struct match *matches; /* in the order in which they were fought */
     int n_matches;
-    struct standing *standings; /* of candidate i at i - 1 */
-    int n_candidates;
+    struct standing standings[CONTEST_MAX]; /* of candidate i at i - 1 */
+    int n_standings;                        /* candidates that were compared */
     double floor;   /* the A/A interval reaches so far from 0: smaller differences are not told here; 0: not measured */
     bool aa_failed; /* the base was called faster or slower than itself: nothing measured here is to be trusted */
 };
@@ -44,13 +49,16 @@ struct contest_source {
     int (*each)(void *user, const struct ab_sample *s, const struct ab_result *so_far); /* as in ab_source */
 };
 
-enum { CONTEST_MAX = 16 };
-
 /* After a failure *c holds the matches that were fought, the last one maybe in part, and standings only of those. contest_free
  * in any case. */
 int contest_run(struct contest *c, const struct contest_rules *rules, int n_candidates, const struct contest_source *from,
                 struct hone_error *e);
 void contest_free(struct contest *c);
+/* The standings, the noise floor and aa_failed from the matches alone: what contest_run gives, and the same again from a
+ * journal. */
+void contest_judge(struct contest *c);
+/* All outcomes in a few words: "win", "loss, unclear", "A/A: unclear". Returns text. */
+char *contest_verdict(const struct contest *c, char *text, size_t size);
 const char *match_kind_name(enum match_kind k); /* "aa", "trial", "confirm" */
 
 #endif

@@ -3,7 +3,7 @@
  * past. */
 #include "lab/journal_judge.h"
 
-#include "lab/ab.h"
+#include "lab/ab_record.h"
 #include "lab/shift.h"
 #include "lab/stats.h"
 
@@ -210,40 +210,6 @@ void journal_trends_free(struct journal_trend *list, size_t n)
 
 /* ---- verdicts */
 
-struct ab_gathering {
-    struct ab_samples samples;
-    size_t cap;
-    struct hone_error *e;
-};
-
-static int gather_ab(void *user, const struct journal_sample *s)
-{
-    struct ab_gathering *g = user;
-    if (g->samples.n == g->cap) {
-        size_t cap = g->cap ? 2 * g->cap : 64;
-        struct ab_sample *larger = reallocarray(g->samples.list, cap, sizeof *larger);
-        if (!larger)
-            return err_set(g->e, HONE_ERESOURCE, "no memory for samples");
-        g->samples.list = larger;
-        g->cap = cap;
-    }
-    return ab_sample_parse(&g->samples.list[g->samples.n++], s->more, g->e);
-}
-
-static int rederive_ab(struct journal *j, int64_t id, const json_t *run, json_t **verdict, struct hone_error *e)
-{
-    struct ab_rules rules;
-    struct ab_result result;
-    struct ab_gathering g = {.e = e};
-    int rc = ab_rules_parse(&rules, json_object_get(json_object_get(run, "config"), "rules"), e);
-    rc = rc ? rc : journal_each_sample(j, id, gather_ab, &g, e);
-    rc = rc ? rc : ab_judge(&result, g.samples.list, g.samples.n, &rules, e);
-    if (!rc && !(*verdict = ab_result_json(&result)))
-        rc = err_set(e, HONE_ERESOURCE, "no memory for a verdict");
-    free(g.samples.list);
-    return rc;
-}
-
 /* A check is right when no kernel of it has a fault. */
 static int rederive_check(struct journal *j, int64_t id, json_t **verdict, struct hone_error *e)
 {
@@ -277,7 +243,7 @@ int journal_rederive(struct journal *j, const json_t *run, json_t **verdict, boo
     *verdict = NULL;
     *agrees = true;
     if (kind && !strcmp(kind, "ab"))
-        rc = rederive_ab(j, id, run, verdict, &own);
+        rc = ab_record_derive(j, id, verdict, &own);
     else if (kind && !strcmp(kind, "check"))
         rc = rederive_check(j, id, verdict, &own);
     if (rc && e)

@@ -84,15 +84,20 @@ static int fresh_row(struct rig *r, struct arm *a, const struct arm_test *t, jso
     return arm_run(a, t, r->o.cancelled, r->o.user, row, e);
 }
 
-static double median_of(const json_t *list)
+/* A quantile of a row's samples; 0 of none. */
+static double quantile_of(const json_t *row, double q)
 {
+    const json_t *list = json_object_get(row, "samples_ns");
     size_t n = json_array_size(list);
-    double *x = calloc(n + 1, sizeof *x), median;
+    double *x = calloc(n + 1, sizeof *x), ns = 0;
     for (size_t i = 0; i < n && x; i++)
         x[i] = json_number_value(json_array_get(list, i));
-    median = x ? stats_median(x, n) : 0;
+    if (x) {
+        stats_sort(x, n);
+        ns = stats_quantile(x, n, q);
+    }
     free(x);
-    return median;
+    return ns;
 }
 
 /* Who answered must be who answered first. */
@@ -124,7 +129,7 @@ static int fresh_sample(struct rig *r, struct arm *a, struct ab_sample *s, struc
     if (rc)
         return rc;
     rc = same_build(a, row, e);
-    s->ns = median_of(json_object_get(row, "samples_ns"));
+    s->ns = quantile_of(row, 0.5);
     const char *output = json_string_value(json_object_get(row, "output_hash"));
     if (json_is_false(json_object_get(row, "deterministic"))) /* no two such are the same */
         snprintf(s->output, sizeof s->output, "not the same twice: block %d, sample %d", s->block, s->position);
@@ -146,7 +151,7 @@ static int fresh_open(struct rig *r, int i, double *run_s, struct hone_error *e)
         rc = err_set(e, HONE_EINPUT, "arm '%s': its `bench` does not say which build it is: too old to be compared", a->spec);
     if (!rc) {
         a->identity = arm_identity(a, row);
-        *run_s = median_of(json_object_get(row, "samples_ns")) / 1e9;
+        *run_s = quantile_of(row, 0) / 1e9; /* the quickest: what held up this one will not hold up all */
         rc = !a->identity ? err_set(e, HONE_ERESOURCE, "no memory for an identity")
              : *run_s > 0 ? 0
                           : err_set(e, HONE_EINPUT, "arm '%s': a sample of no time", a->spec);
@@ -190,7 +195,8 @@ static int seat_take(struct rig *r, const struct arm *a, const struct arm_test *
     return rc;
 }
 
-static int session_sample(struct rig *r, const struct arm *a, const struct arm_test *t, struct ab_sample *out,
+/* least: the quickest run's nanoseconds. */
+static int session_sample(struct rig *r, const struct arm *a, const struct arm_test *t, struct ab_sample *out, double *least,
                           struct hone_error *e)
 {
     struct seat s;
@@ -211,6 +217,7 @@ static int session_sample(struct rig *r, const struct arm *a, const struct arm_t
     if (rc)
         return rc;
     out->ns = stats_median(ns, (size_t)n);
+    *least = ns[0];
     if (same)
         memcpy(out->output, output.output.hex, sizeof out->output);
     else
@@ -249,17 +256,18 @@ static int session_open(struct rig *r, int i, double *run_s, struct hone_error *
     struct arm *a = &r->arms[i];
     struct arm_test t = probe_test(r);
     struct ab_sample s = {0};
+    double least = 0;
     int rc = arm_fits_process(a, e);
     json_t *row = rc ? NULL : session_row(r, a, &t, e);
     if (!rc && !row)
         rc = e->code;
     if (!rc)
-        rc = session_sample(r, a, &t, &s, e);
+        rc = session_sample(r, a, &t, &s, &least, e);
     if (!rc) {
         a->identity = arm_identity(a, row);
         rc = a->identity ? 0 : err_set(e, HONE_ERESOURCE, "no memory for an identity");
     }
-    *run_s = s.ns / 1e9;
+    *run_s = least / 1e9;
     json_decref(row);
     return rc;
 }
@@ -348,7 +356,8 @@ void rig_close(struct rig *r)
 int rig_sample(void *user, int arm, struct ab_sample *s, struct hone_error *e)
 {
     struct rig *r = user;
-    return r->o.in_process ? session_sample(r, &r->arms[arm], &r->test, s, e) : fresh_sample(r, &r->arms[arm], s, e);
+    double least;
+    return r->o.in_process ? session_sample(r, &r->arms[arm], &r->test, s, &least, e) : fresh_sample(r, &r->arms[arm], s, e);
 }
 
 int rig_check(const struct rig *r, struct hone_error *e)
