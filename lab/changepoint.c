@@ -20,15 +20,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LEAST_ORDERS = 999 };
+enum { LEAST_ORDERS = 499 };
 
 /* Room for one stretch, reused for all. */
 struct work {
     size_t *rank;  /* of each figure, 1 to n, equal figures in any order */
     size_t *order; /* a permutation of the figures */
     double *sorted;
-    double *total;       /* of each figure: the sum of its distances to all others */
-    double *count, *sum; /* Fenwick trees over ranks: how many, and their sum */
+    double *total; /* of each figure: the sum of its distances to all others */
+    struct seen {
+        double count, sum;
+    } * seen; /* a Fenwick tree over ranks: how many, and their sum */
     const double *x;
 };
 
@@ -70,8 +72,7 @@ static int prepare(struct work *w, size_t n, struct hone_error *e)
 /* The largest energy statistic of all cuts of w->order, and where (the first figure behind the cut). */
 static double largest(struct work *w, size_t n, size_t *at)
 {
-    memset(w->count, 0, (n + 1) * sizeof *w->count);
-    memset(w->sum, 0, (n + 1) * sizeof *w->sum);
+    memset(w->seen, 0, (n + 1) * sizeof *w->seen);
     double left = 0, right = 0, between = 0, seen = 0, best = -INFINITY;
     for (size_t i = 0; i < n; i++)
         right += w->total[i] / 2;
@@ -80,12 +81,12 @@ static double largest(struct work *w, size_t n, size_t *at)
         size_t i = w->order[t];
         double x = w->x[i], below = 0, below_sum = 0;
         for (size_t k = w->rank[i]; k > 0; k &= k - 1) {
-            below += w->count[k];
-            below_sum += w->sum[k];
+            below += w->seen[k].count;
+            below_sum += w->seen[k].sum;
         }
         for (size_t k = w->rank[i]; k <= n; k += k & -k) {
-            w->count[k] += 1;
-            w->sum[k] += x;
+            w->seen[k].count += 1;
+            w->seen[k].sum += x;
         }
         /* distances to those before, and to those behind, which it leaves */
         double to_left = x * below - below_sum + (seen - below_sum) - x * ((double)t - below), to_right = w->total[i] - to_left;
@@ -181,19 +182,17 @@ int changepoint_find(const double *x, size_t n, double alpha, struct changepoint
     *n_found = 0;
     *list = calloc(n + 1, sizeof **list);
     size_t *integers = calloc(2 * n + 2, sizeof *integers);
-    double *numbers = calloc(4 * n + 4, sizeof *numbers);
+    double *numbers = calloc(2 * n + 2, sizeof *numbers);
+    struct seen *seen = calloc(n + 1, sizeof *seen);
     struct stretch *todo = calloc(n + 2, sizeof *todo);
-    int rc = *list && integers && numbers && todo ? 0 : err_set(&own, HONE_ERESOURCE, "no memory for a history of %zu", n);
+    int rc =
+        *list && integers && numbers && seen && todo ? 0 : err_set(&own, HONE_ERESOURCE, "no memory for a history of %zu", n);
     for (size_t i = 0; i < n && !rc; i++)
         if (!isfinite(x[i]))
             rc = err_set(&own, HONE_EINPUT, "figure %zu of a history is no number", i);
     if (!rc) {
-        struct work w = {.rank = integers,
-                         .order = integers + n + 1,
-                         .sorted = numbers,
-                         .total = numbers + n + 1,
-                         .count = numbers + 2 * n + 2,
-                         .sum = numbers + 3 * n + 3};
+        struct work w = {
+            .rank = integers, .order = integers + n + 1, .sorted = numbers, .total = numbers + n + 1, .seen = seen};
         rc = cut_all(&w, x, n, alpha, todo, *list, n_found, &own);
         if (!rc)
             qsort(*list, *n_found, sizeof **list, by_place);
@@ -205,6 +204,7 @@ int changepoint_find(const double *x, size_t n, double alpha, struct changepoint
     }
     free(integers);
     free(numbers);
+    free(seen);
     free(todo);
     if (rc) {
         free(*list);

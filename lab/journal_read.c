@@ -27,12 +27,17 @@ void journal_time(int64_t at, char text[32])
 enum { BUILD, MACHINE, MODEL, RECIPE, N_IDENTITIES };
 static const char *const identity_kinds[N_IDENTITIES] = {"build", "machine", "model", "recipe"};
 
+#define IDENTITY_QUERY                                                                                                         \
+    "SELECT body FROM record INDEXED BY record_identity WHERE name = ?1 AND kind = ?2 AND kind IN ('build', 'machine', "       \
+    "'model', 'recipe') LIMIT 1"
+
 struct reader {
     struct journal *j;
     const struct journal_filter *filter;
-    json_t *identities; /* "kind hash": the body, or null when the filter does not want it */
-    json_t *superseded; /* by hash of the run */
-    sqlite3_stmt *identity, *series;
+    json_t *identities;  /* "kind hash": the body, or null when the filter does not want it */
+    json_t *superseded;  /* by hash of the run */
+    json_t *with_series; /* "chain:number" of the runs that have the filter's series */
+    sqlite3_stmt *identity;
 };
 
 static const char *text_of(const json_t *o, const char *key)
@@ -115,7 +120,8 @@ static int read_superseded(struct reader *r, struct hone_error *e)
 {
     sqlite3_stmt *s = NULL;
     struct hone_error own = {0};
-    int rc = store_prepare(r->j, &s, "SELECT body FROM record WHERE kind = 'decision' AND kind <> 'sample'", &own);
+    int rc = store_prepare(r->j, &s,
+                           "SELECT body FROM record INDEXED BY record_kind WHERE kind = 'decision' AND kind <> 'sample'", &own);
     while (!rc && store_step(r->j, s, &own)) {
         json_t *body;
         if ((rc = column_body(r->j, s, 0, &body, &own)))
@@ -132,17 +138,34 @@ static int read_superseded(struct reader *r, struct hone_error *e)
     return rc;
 }
 
-static int has_series(struct reader *r, const struct run_row *row, bool *has, struct hone_error *e)
+/* Which runs have a series that the filter names: one walk along the index. */
+static int read_with_series(struct reader *r, struct hone_error *e)
 {
     struct hone_error own = {0};
-    sqlite3_bind_int64(r->series, 1, row->chain);
-    sqlite3_bind_int64(r->series, 2, row->number);
-    sqlite3_bind_text(r->series, 3, r->filter->series, -1, SQLITE_STATIC);
-    *has = store_step(r->j, r->series, &own);
-    sqlite3_reset(r->series);
-    if (own.code && e)
+    sqlite3_stmt *s = NULL;
+    char key[64];
+    int rc = store_prepare(
+        r->j, &s, "SELECT DISTINCT chain, run FROM record INDEXED BY record_series WHERE kind = 'sample' AND name GLOB ?1",
+        &own);
+    if (!rc)
+        sqlite3_bind_text(s, 1, r->filter->series, -1, SQLITE_STATIC);
+    while (!rc && store_step(r->j, s, &own)) {
+        snprintf(key, sizeof key, "%lld:%lld", (long long)sqlite3_column_int64(s, 0), (long long)sqlite3_column_int64(s, 1));
+        if (json_object_set_new(r->with_series, key, json_true()))
+            rc = err_set(&own, HONE_ERESOURCE, "%s: no memory", r->j->path);
+    }
+    rc = own.code;
+    sqlite3_finalize(s);
+    if (rc && e)
         *e = own;
-    return own.code;
+    return rc;
+}
+
+static bool has_series(const struct reader *r, const struct run_row *row)
+{
+    char key[64];
+    snprintf(key, sizeof key, "%lld:%lld", (long long)row->chain, (long long)row->number);
+    return json_object_get(r->with_series, key) != NULL;
 }
 
 /* ---- runs */
@@ -176,7 +199,7 @@ static int take_row(struct reader *r, sqlite3_stmt *s, int *n,
     if (!rc && ours)
         rc = find_identities(r, &row, &ours, e);
     if (!rc && ours && f->series)
-        rc = has_series(r, &row, &ours, e);
+        ours = has_series(r, &row);
     if (!rc && ours) {
         ++*n;
         rc = each(user, &row, e);
@@ -185,32 +208,24 @@ static int take_row(struct reader *r, sqlite3_stmt *s, int *n,
     return rc;
 }
 
-int store_each_run(struct journal *j, const struct journal_filter *f, bool oldest_first,
+int store_each_run(struct journal *j, const struct journal_filter *f,
                    int (*each)(void *user, const struct run_row *r, struct hone_error *e), void *user, struct hone_error *e)
 {
     struct hone_error own = {0};
-    struct reader r = {.j = j, .filter = f, .identities = json_object(), .superseded = json_object()};
+    struct reader r = {
+        .j = j, .filter = f, .identities = json_object(), .superseded = json_object(), .with_series = json_object()};
     sqlite3_stmt *s = NULL;
-    int n = 0, rc = r.identities && r.superseded ? 0 : err_set(&own, HONE_ERESOURCE, "%s: no memory", j->path);
-    rc = rc ? rc
-            : store_prepare(j, &r.identity,
-                            "SELECT body FROM record WHERE name = ?1 AND kind = ?2 AND kind IN ('build', 'machine', 'model', "
-                            "'recipe') LIMIT 1",
-                            &own);
-    rc = rc ? rc
-            : store_prepare(j, &r.series,
-                            "SELECT 1 FROM record WHERE chain = ?1 AND run = ?2 AND kind = 'sample' AND name GLOB ?3 LIMIT 1",
-                            &own);
+    int n = 0, rc = r.identities && r.superseded && r.with_series ? 0 : err_set(&own, HONE_ERESOURCE, "%s: no memory", j->path);
+    rc = rc ? rc : store_prepare(j, &r.identity, IDENTITY_QUERY, &own);
     rc = rc ? rc
             : store_prepare(j, &s,
-                            oldest_first
-                                ? "SELECT " RUN_COLUMNS
-                                  " FROM record WHERE kind = 'run' AND kind <> 'sample' AND at >= ?1 ORDER BY at, id"
-                                : "SELECT " RUN_COLUMNS
-                                  " FROM record WHERE kind = 'run' AND kind <> 'sample' AND at >= ?1 ORDER BY at DESC, id DESC",
+                            "SELECT " RUN_COLUMNS " FROM record INDEXED BY record_kind WHERE kind = 'run' AND "
+                            "kind <> 'sample' AND at >= ?1 ORDER BY at DESC, id DESC",
                             &own);
     if (!rc && !f->superseded)
         rc = read_superseded(&r, &own);
+    if (!rc && f->series)
+        rc = read_with_series(&r, &own);
     if (!rc)
         sqlite3_bind_int64(s, 1, f->since ? f->since : INT64_MIN);
     while (!rc && (!f->limit || n < f->limit) && store_step(j, s, &own))
@@ -218,9 +233,9 @@ int store_each_run(struct journal *j, const struct journal_filter *f, bool oldes
     rc = rc ? rc : own.code;
     sqlite3_finalize(s);
     sqlite3_finalize(r.identity);
-    sqlite3_finalize(r.series);
     json_decref(r.identities);
     json_decref(r.superseded);
+    json_decref(r.with_series);
     if (rc && e && own.code)
         *e = own;
     return rc;
@@ -228,38 +243,75 @@ int store_each_run(struct journal *j, const struct journal_filter *f, bool oldes
 
 /* ---- as JSON */
 
-/* How the run ended and what became of it, and how many samples it has. */
-static int add_ending(struct journal *j, const struct run_row *r, json_t *run, struct hone_error *e)
+struct listing {
+    struct journal *j;
+    json_t *runs;
+    sqlite3_stmt *count, *endings;
+};
+
+static int listing_open(struct listing *l, struct journal *j, struct hone_error *e)
 {
-    struct hone_error own = {0};
-    sqlite3_stmt *s = NULL;
-    json_t *records = NULL;
-    const char *status = "unfinished";
-    int rc = store_prepare(j, &s, "SELECT count(*) FROM record WHERE chain = ?1 AND run = ?2 AND kind = 'sample'", &own);
-    if (!rc) {
-        sqlite3_bind_int64(s, 1, r->chain);
-        sqlite3_bind_int64(s, 2, r->number);
-        if (store_step(j, s, &own))
-            json_object_set_new(run, "samples", json_integer(sqlite3_column_int64(s, 0)));
+    *l = (struct listing){.j = j, .runs = json_array()};
+    int rc = l->runs ? 0 : err_set(e, HONE_ERESOURCE, "%s: no memory", j->path);
+    rc = rc ? rc
+            : store_prepare(
+                  j, &l->count,
+                  "SELECT count(*) FROM record INDEXED BY record_run WHERE chain = ?1 AND run = ?2 AND kind = 'sample'", e);
+    return rc ? rc
+              : store_prepare(j, &l->endings,
+                              "SELECT kind, body FROM record INDEXED BY record_run WHERE chain = ?1 AND run = ?2 AND kind IN "
+                              "('verdict', 'outcome', "
+                              "'end') ORDER BY number",
+                              e);
+}
+
+static void listing_close(struct listing *l)
+{
+    sqlite3_finalize(l->count);
+    sqlite3_finalize(l->endings);
+    json_decref(l->runs);
+}
+
+/* A finding that a list shows: of each kind the last one stands. */
+static void add_finding(json_t *run, const char *kind, json_t *body)
+{
+    if (!strcmp(kind, "end"))
+        json_object_set_new(run, "status", json_string(*text_of(body, "status") ? text_of(body, "status") : "done"));
+    if (!strcmp(kind, "end") || !strcmp(kind, "outcome") || !strcmp(kind, "verdict"))
+        json_object_set(run, kind, body);
+}
+
+/* How many samples a run has, how it ended, and what became of it. */
+static int add_ending(struct listing *l, const struct run_row *r, json_t *run, struct hone_error *e)
+{
+    int rc = 0;
+    sqlite3_bind_int64(l->count, 1, r->chain);
+    sqlite3_bind_int64(l->count, 2, r->number);
+    if (store_step(l->j, l->count, e))
+        json_object_set_new(run, "samples", json_integer(sqlite3_column_int64(l->count, 0)));
+    sqlite3_reset(l->count);
+    json_object_set_new(run, "status", json_string("unfinished"));
+    sqlite3_bind_int64(l->endings, 1, r->chain);
+    sqlite3_bind_int64(l->endings, 2, r->number);
+    while (!rc && !e->code && store_step(l->j, l->endings, e)) {
+        const char *kind;
+        json_t *body = NULL;
+        rc = column_text(l->j, l->endings, 0, false, &kind, e);
+        rc = rc ? rc : column_body(l->j, l->endings, 1, &body, e);
+        if (!rc)
+            add_finding(run, kind, body);
+        json_decref(body);
     }
-    sqlite3_finalize(s);
-    rc = rc ? rc : own.code ? own.code : journal_records(j, r->id, NULL, &records, &own);
-    for (size_t i = 0; i < json_array_size(records); i++) {
-        const json_t *record = json_array_get(records, i);
-        json_t *body = json_object_get(record, "body");
-        const char *kind = text_of(record, "kind");
-        if (!strcmp(kind, "end")) {
-            status = *text_of(body, "status") ? text_of(body, "status") : "done";
-            json_object_set(run, "end", body);
-        } else if (!strcmp(kind, "outcome") || !strcmp(kind, "verdict")) {
-            json_object_set(run, kind, body); /* the last one stands */
-        }
-    }
-    json_object_set_new(run, "status", json_string(status));
+    sqlite3_reset(l->endings);
+    if (e->code || r->chain == OWN_CHAIN)
+        return e->code;
+    json_t *records, *record; /* an imported run: what was said of it here is kept apart */
+    size_t i;
+    if (journal_records(l->j, r->id, NULL, &records, e))
+        return e->code;
+    json_array_foreach(records, i, record) add_finding(run, text_of(record, "kind"), json_object_get(record, "body"));
     json_decref(records);
-    if (rc && e)
-        *e = own;
-    return rc;
+    return 0;
 }
 
 static json_t *row_json(const struct run_row *r)
@@ -280,19 +332,13 @@ static json_t *row_json(const struct run_row *r)
     return run;
 }
 
-struct listing {
-    struct journal *j;
-    json_t *runs;
-    int64_t only; /* an id; 0: all */
-};
-
 static int list_row(void *user, const struct run_row *r, struct hone_error *e)
 {
     struct listing *l = user;
     json_t *run = row_json(r);
     if (!run)
         return err_set(e, HONE_ERESOURCE, "%s: no memory, or a run's kind is no UTF-8", l->j->path);
-    int rc = add_ending(l->j, r, run, e);
+    int rc = add_ending(l, r, run, e);
     if (rc)
         json_decref(run);
     else if (json_array_append_new(l->runs, run))
@@ -302,13 +348,16 @@ static int list_row(void *user, const struct run_row *r, struct hone_error *e)
 
 int journal_list(struct journal *j, const struct journal_filter *f, json_t **runs, struct hone_error *e)
 {
-    struct listing l = {.j = j, .runs = json_array()};
-    int rc = l.runs ? store_each_run(j, f, false, list_row, &l, e) : err_set(e, HONE_ERESOURCE, "%s: no memory", j->path);
-    if (rc) {
-        json_decref(l.runs);
-        l.runs = NULL;
-    }
-    *runs = l.runs;
+    struct hone_error own = {0};
+    struct listing l;
+    *runs = NULL;
+    int rc = listing_open(&l, j, &own);
+    rc = rc ? rc : store_each_run(j, f, list_row, &l, &own);
+    if (!rc)
+        *runs = json_incref(l.runs);
+    listing_close(&l);
+    if (rc && e)
+        *e = own;
     return rc;
 }
 
@@ -319,16 +368,13 @@ int journal_get(struct journal *j, int64_t id, json_t **run, struct hone_error *
     struct place p;
     struct run_row row = {0};
     struct reader r = {.j = j, .filter = &all, .identities = json_object()};
-    struct listing l = {.j = j, .runs = json_array()};
+    struct listing l;
     sqlite3_stmt *s = NULL;
     bool ours = true;
     *run = NULL;
-    int rc = r.identities && l.runs ? store_run(j, id, &p, &own) : err_set(&own, HONE_ERESOURCE, "%s: no memory", j->path);
-    rc = rc ? rc
-            : store_prepare(j, &r.identity,
-                            "SELECT body FROM record WHERE name = ?1 AND kind = ?2 AND kind IN ('build', 'machine', 'model', "
-                            "'recipe') LIMIT 1",
-                            &own);
+    int rc = listing_open(&l, j, &own);
+    rc = rc ? rc : r.identities ? store_run(j, id, &p, &own) : err_set(&own, HONE_ERESOURCE, "%s: no memory", j->path);
+    rc = rc ? rc : store_prepare(j, &r.identity, IDENTITY_QUERY, &own);
     rc = rc ? rc : store_prepare(j, &s, "SELECT " RUN_COLUMNS " FROM record WHERE id = ?1", &own);
     if (!rc) {
         sqlite3_bind_int64(s, 1, id);
@@ -340,10 +386,10 @@ int journal_get(struct journal *j, int64_t id, json_t **run, struct hone_error *
     if (!rc)
         *run = json_incref(json_array_get(l.runs, 0));
     json_decref(row.body);
-    json_decref(l.runs);
     json_decref(r.identities);
     sqlite3_finalize(r.identity);
     sqlite3_finalize(s);
+    listing_close(&l);
     if (rc && e)
         *e = own;
     return rc;
@@ -409,16 +455,17 @@ int journal_records(struct journal *j, int64_t run, const char *kind, json_t **r
     int rc = list ? store_run(j, run, &p, &own) : err_set(&own, HONE_ERESOURCE, "%s: no memory", j->path);
     rc = rc ? rc
             : store_prepare(j, &s,
-                            "SELECT id, at, kind, body FROM record WHERE chain = ?1 AND run = ?2 AND kind IN ('check', "
+                            "SELECT id, at, kind, body FROM record INDEXED BY record_run WHERE chain = ?1 AND run = ?2 AND "
+                            "kind IN ('check', "
                             "'verdict', 'decision', 'note', "
                             "'outcome', 'end') AND (?3 IS NULL OR kind = ?3)",
                             &own);
     rc = rc ? rc
-            : store_prepare(
-                  j, &remarks,
-                  "SELECT id, at, kind, body FROM record WHERE kind IN ('check', 'verdict', 'decision', 'note', 'outcome') AND "
-                  "kind <> 'sample' AND run IS NULL AND (?3 IS NULL OR kind = ?3)",
-                  &own);
+            : store_prepare(j, &remarks,
+                            "SELECT id, at, kind, body FROM record INDEXED BY record_kind WHERE kind IN ('check', 'verdict', "
+                            "'decision', 'note', 'outcome') AND "
+                            "kind <> 'sample' AND run IS NULL AND (?3 IS NULL OR kind = ?3)",
+                            &own);
     if (!rc) {
         sqlite3_bind_int64(s, 1, p.chain);
         sqlite3_bind_int64(s, 2, p.number);
@@ -465,7 +512,8 @@ int journal_each_sample(struct journal *j, int64_t run, int (*each)(void *user, 
     int rc = store_run(j, run, &p, &own), stop = 0;
     rc = rc ? rc
             : store_prepare(j, &s,
-                            "SELECT id, at, name, value, body FROM record WHERE chain = ?1 AND run = ?2 AND kind = 'sample' "
+                            "SELECT id, at, name, value, body FROM record INDEXED BY record_run WHERE chain = ?1 AND run = ?2 "
+                            "AND kind = 'sample' "
                             "ORDER BY number",
                             &own);
     if (!rc) {

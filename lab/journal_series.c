@@ -82,7 +82,8 @@ int journal_series(struct journal *j, int64_t run, struct journal_series_list *o
     int rc = store_run(j, run, &p, &own);
     rc = rc ? rc
             : store_prepare(j, &s,
-                            "SELECT name, value FROM record WHERE chain = ?1 AND run = ?2 AND kind = 'sample' ORDER BY number",
+                            "SELECT name, value FROM record INDEXED BY record_run WHERE chain = ?1 AND run = ?2 AND kind = "
+                            "'sample' ORDER BY number",
                             &own);
     if (!rc) {
         sqlite3_bind_int64(s, 1, p.chain);
@@ -276,14 +277,15 @@ int journal_history(struct journal *j, const struct journal_filter *f, struct jo
     struct group g = {0};
     sqlite3_stmt *s = NULL;
     *out = (struct journal_histories){0};
-    int rc = store_each_run(j, f, false, know_run, &a.runs, &own);
+    int rc = store_each_run(j, f, know_run, &a.runs, &own);
     if (!rc && !(a.keys = calloc(a.runs.n + 1, sizeof *a.keys)))
         rc = err_set(&own, HONE_ERESOURCE, "%s: no memory for runs", j->path);
     if (!rc && a.runs.n)
         qsort(a.runs.list, a.runs.n, sizeof *a.runs.list, by_place);
     rc = rc ? rc
             : store_prepare(j, &s,
-                            "SELECT name, chain, run, value FROM record WHERE kind = 'sample' AND name GLOB ?1 ORDER BY name, "
+                            "SELECT name, chain, run, value FROM record INDEXED BY record_series WHERE kind = 'sample' AND "
+                            "name GLOB ?1 ORDER BY name, "
                             "chain, run, value",
                             &own);
     if (!rc)

@@ -106,9 +106,9 @@ struct run_row {
     const char *hash;      /* of it */
     json_t *identities[4]; /* build machine model recipe, as stored; borrowed; NULL: none */
 };
-/* Calls each for every run that the filter lets through, newest first (oldest_first: the other way round); a non-zero return
- * ends it and is returned. */
-int store_each_run(struct journal *j, const struct journal_filter *f, bool oldest_first,
+/* Calls each for every run that the filter lets through, newest first; a non-zero return ends it and is
+ * returned. */
+int store_each_run(struct journal *j, const struct journal_filter *f,
                    int (*each)(void *user, const struct run_row *r, struct hone_error *e), void *user, struct hone_error *e);
 
 #endif

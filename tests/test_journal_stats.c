@@ -115,7 +115,7 @@ static void test_cut_is_the_plain_one(void **state)
             if (!best || plain(x, n, at) > plain(x, n, best))
                 best = at;
         struct changepoint *list;
-        assert_int_equal(changepoint_find(x, n, 0.01, &list, &found, NULL), 0);
+        assert_int_equal(changepoint_find(x, n, 0.05, &list, &found, NULL), 0);
         bool there = false;
         for (size_t i = 0; i < found; i++)
             there |= list[i].at == best;
