@@ -1,13 +1,15 @@
 /* eval.c: hone eval: the logits of given tokens, for comparing engines number by number. */
 #include "cmd/generate.h"
 
+#include "lab/eval_job.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *token_text, *token_file, *logits_path;
+static const char *token_text, *token_file, *logits_path, *jobs_path;
 static int n_greedy;
 
 static const struct option *options(int *n)
@@ -18,6 +20,7 @@ static const struct option *options(int *n)
         {"-f, --file", OPTION_TEXT, &token_file, "FILE", "token ids from a file; - is stdin", 0, 0},
         {"--logits-out", OPTION_TEXT, &logits_path, "FILE", "raw little-endian f32, a row of n_vocab for each position", 0, 0},
         {"--greedy", OPTION_INT, &n_greedy, "N", "then N greedy tokens", 0, 1 << 24},
+        {"--jobs", OPTION_TEXT, &jobs_path, "FILE", "a JSON object a line (lab/eval_job.h), each answered by a line; - is stdin", 0, 0},
         OUTPUT_OPTION,
     };
     *n = (int)(sizeof table / sizeof *table);
@@ -82,6 +85,63 @@ static int evaluate(struct hone_session *s, const struct hone_model *m, const in
     return rc;
 }
 
+/* Who answers, then an answer a job; each line is flushed, so that what was done is there if a later job fails. */
+static int answer_jobs(struct hone_session *s, const struct hone_model *m, char *text)
+{
+    struct hone_error e = {0};
+    const char *k, *v;
+    output_format = "jsonl";
+    if (session_kv_formats(s, &k, &v, &e))
+        return cmd_fail(&e);
+    int rc = output_print(json_pack("{s:s, s:s, s:i, s:s, s:s, s:o}", "build", hone_build(), "model", m->model->gguf->path, "n_vocab",
+                                    (int)m->model->n_vocab, "type_k", k, "type_v", v, "kernels", kernels_json(s)));
+    int number = 0;
+    for (char *rest = text, *line; !rc && (line = strsep(&rest, "\n"));) {
+        json_error_t why;
+        json_t *answer = NULL;
+        number++;
+        if (!line[strspn(line, " \t\r")])
+            continue;
+        json_t *job = json_loads(line, JSON_REJECT_DUPLICATES, &why);
+        if (!job)
+            rc = cmd_refuse(HONE_EINPUT, "%s: line %d is no JSON: %s", jobs_path, number, why.text);
+        else if (eval_job_run(s, m, job, &answer, &e)) {
+            err_prefix(&e, "%s: line %d", jobs_path, number);
+            rc = cmd_fail(&e);
+        } else {
+            rc = output_print(answer);
+        }
+        json_decref(job);
+    }
+    return rc;
+}
+
+static int run_jobs(void)
+{
+    struct hone_model *m = NULL;
+    struct hone_session *s = NULL;
+    struct hone_error e = {0};
+    char *text = NULL;
+    size_t size;
+    int rc = token_text || token_file || logits_path || n_greedy
+                 ? cmd_refuse(HONE_EUSAGE, "eval: --jobs says by itself what is fed and what is wanted")
+                 : 0;
+    if (!rc && file_read(&text, &size, jobs_path, &e))
+        rc = cmd_fail(&e);
+    if (!rc)
+        rc = cmd_open_model(&m);
+    if (!rc)
+        rc = cmd_open_session(&s, m, NULL);
+    if (!rc) {
+        interrupt_session(s);
+        rc = answer_jobs(s, m, text);
+    }
+    free(text);
+    hone_session_free(s);
+    hone_model_close(m);
+    return rc;
+}
+
 static int run(int n_args, char **args)
 {
     struct hone_model *m = NULL;
@@ -93,6 +153,10 @@ static int run(int n_args, char **args)
     json_t *greedy = json_array();
     if (n_args)
         return cmd_refuse(HONE_EUSAGE, "eval: '%s' is no option; the tokens come with --tokens", args[0]);
+    if (jobs_path) {
+        json_decref(greedy);
+        return run_jobs();
+    }
     if (!token_text == !token_file)
         return cmd_refuse(HONE_EUSAGE, "eval: give the tokens by --tokens LIST or by -f FILE");
     if (logits_path && check_logits_path(&e))
