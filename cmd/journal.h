@@ -13,6 +13,19 @@ struct journal_view {
     bool all;
 };
 extern struct journal_view journal_view;
+/* Rows of the options that choose runs, for whoever reads a journal. */
+#define JOURNAL_FILTER_OPTIONS                                                                                                 \
+    {"--kind", OPTION_TEXT, &journal_view.kind, "KIND",                                                                         \
+     "only runs of this kind (bench, ab, verify, check, ladder, trace, perplexity)", 0, 0},                                     \
+        {"--model", OPTION_TEXT, &journal_view.model, "TEXT",                                                                   \
+         "only runs of models with this in the name, or at the start of a hash", 0, 0},                                         \
+        {"--recipe", OPTION_TEXT, &journal_view.recipe, "TEXT",                                                                 \
+         "only runs of recipes with this in them, or at the start of the hash", 0, 0},                                          \
+        {"--machine", OPTION_TEXT, &journal_view.machine, "TEXT", "only runs on machines with this in their description", 0, 0}, \
+        {"--series", OPTION_TEXT, &journal_view.series, "GLOB", "only these series: 'tg* t/s'", 0, 0},                           \
+        {"--since", OPTION_TEXT, &journal_view.since, "TIME",                                                                   \
+         "only runs from then on: 2026-11-30, 2026-11-30T12:00 (UTC), 7d, 12h, 30m", 0, 0},                                     \
+        {"--all", OPTION_FLAG, &journal_view.all, NULL, "superseded runs too", 0, 0}
 /* The filter that the options make. 0 or the exit code. */
 int journal_view_filter(struct journal_filter *f, int limit);
 
