@@ -26,13 +26,20 @@ static int variant_index(const struct tune_choice *c, const char *variant)
     return -1;
 }
 
+/* The planner does not ask a plug-in's kernel that no gate names; whoever loads one before tuning wants it considered. */
+static bool candidate_fits(const struct passed_over *p, const struct node *n)
+{
+    struct reason r;
+    return p->kernel->by_name_only ? !p->kernel->fits || p->kernel->fits(n, &r) : p->fits;
+}
+
 static void keep_common(struct tune_choice *c, const struct step *s)
 {
     int n = 0;
     for (int i = 0; i < c->n_variants; i++) {
         bool fits = !strcmp(s->kernel->variant, c->variants[i]);
         for (int j = 0; j < s->n_passed; j++)
-            fits |= s->passed[j].fits && !strcmp(s->passed[j].kernel->variant, c->variants[i]);
+            fits |= !strcmp(s->passed[j].kernel->variant, c->variants[i]) && candidate_fits(&s->passed[j], s->node);
         if (fits)
             c->variants[n++] = c->variants[i];
     }
@@ -54,7 +61,7 @@ static int survey(struct tune *t, const struct plan *p, struct hone_error *e)
             c = &t->choices[t->n++];
             *c = (struct tune_choice){.op = s->node->op, .format = s->node->src[0]->format, .n_variants = 1, .variants = {s->kernel->variant}};
             for (int j = 0; j < s->n_passed && c->n_variants < TUNE_MAX_VARIANTS; j++)
-                if (s->passed[j].fits && strcmp(s->passed[j].kernel->variant, "ref") != 0)
+                if (strcmp(s->passed[j].kernel->variant, "ref") != 0 && candidate_fits(&s->passed[j], s->node))
                     c->variants[c->n_variants++] = s->passed[j].kernel->variant;
         } else {
             keep_common(c, s);
@@ -126,6 +133,8 @@ static void choose(struct tune *t, double margin)
         struct tune_choice *c = &t->choices[i];
         double decode = least(c->decode_ns, c->n_variants), prefill = least(c->prefill_ns, c->n_variants), best = 0, own = 0;
         for (int v = 0; v < c->n_variants; v++) {
+            if ((decode > 0 && c->decode_ns[v] == 0) || (prefill > 0 && c->prefill_ns[v] == 0))
+                continue; /* it never ran: the planner had a reason */
             double score = (decode > 0 ? c->decode_ns[v] / decode : 0) + (prefill > 0 ? c->prefill_ns[v] / prefill : 0);
             if (v == 0)
                 own = best = score;
