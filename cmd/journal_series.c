@@ -1,24 +1,17 @@
 /* journal_series.c: hone journal compare, regress and plot. What they say is computed in lab/journal_judge.c.
  *
- * A plot is drawn by gnuplot, whose "dumb" terminal writes text: axes, ticks and scales are its craft. It is an optional
- * program: without it there is a message, and -o json gives the same figures for any other. Nothing of the journal's text
- * reaches gnuplot but numbers and letters, since a title in double quotes could run a command. */
+ * Plots are lab/plot.c's, in letters; the same figures without a plot are -o json's. */
 #include "cmd/journal.h"
 
-#include <ctype.h>
-#include <errno.h>
-#include <fcntl.h>
+#include "lab/plot.h"
+#include "lab/stats.h"
+
 #include <fnmatch.h>
 #include <math.h>
-#include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
 #include <unistd.h>
-
-extern char **environ;
 
 /* ---- compare */
 
@@ -237,79 +230,48 @@ int journal_show_regress(struct journal *j)
 
 /* ---- plot */
 
-/* A title for gnuplot: nothing in it that it could act on. */
-static void put_title(FILE *to, const char *text)
-{
-    fputc('\'', to);
-    for (int n = 0; *text && n < 100; text++, n++)
-        fputc(isalnum((unsigned char)*text) || strchr(" .,:/%+-()", *text) ? *text : '_', to);
-    fputc('\'', to);
-}
-
-/* Lets gnuplot run what was written to fd. 0 or the exit code. */
-static int run_gnuplot(int fd)
-{
-    posix_spawn_file_actions_t actions;
-    pid_t pid;
-    int status = 0;
-    char *const argv[] = {"gnuplot", "-", NULL};
-    lseek(fd, 0, SEEK_SET);
-    fflush(stdout);
-    posix_spawn_file_actions_init(&actions);
-    posix_spawn_file_actions_adddup2(&actions, fd, STDIN_FILENO);
-    int rc = posix_spawnp(&pid, "gnuplot", &actions, NULL, argv, environ);
-    posix_spawn_file_actions_destroy(&actions);
-    if (rc)
-        return cmd_refuse(
-            HONE_ERESOURCE,
-            "journal plot: gnuplot does not start (%s): it draws the plots (Debian: gnuplot-nox); -o json gives the figures",
-            strerror(rc));
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
-        ;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-        return 0;
-    if (WIFEXITED(status) && WEXITSTATUS(status) == 127)
-        return cmd_refuse(
-            HONE_ERESOURCE,
-            "journal plot: gnuplot is not there: it draws the plots (Debian: gnuplot-nox); -o json gives the figures");
-    return cmd_refuse(HONE_EFAULT, "journal plot: gnuplot failed");
-}
-
-static FILE *script_open(int *fd)
+static int print_plot(const struct plot *p)
 {
     struct winsize w = {0};
     const struct journal_view *v = &journal_view;
+    struct hone_error e = {0};
+    char *text;
     int width = v->width                                                                              ? v->width
-                : isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 20 ? w.ws_col - 1
+                : isatty(STDOUT_FILENO) && ioctl(STDOUT_FILENO, TIOCGWINSZ, &w) == 0 && w.ws_col > 40 ? w.ws_col - 1
                                                                                                       : 100;
-    *fd = memfd_create("plot", MFD_CLOEXEC);
-    FILE *to = *fd < 0 ? NULL : fdopen(*fd, "we");
-    if (to)
-        fprintf(to, "set terminal dumb size %d,%d mono\nset grid ytics\n", width < 20 ? 20 : width,
-                v->height ? (v->height < 8 ? 8 : v->height) : 24);
-    return to;
+    if (plot_text(p, width, v->height ? v->height : 24, &text, &e)) {
+        int rc = cmd_fail(&e);
+        fprintf(stderr, "hone: -o json gives the figures without a plot\n");
+        return rc;
+    }
+    fputs(text, stdout);
+    free(text);
+    return output_flush();
 }
 
 /* One history: medians by run, and the levels between changes. */
-static void plot_history(FILE *to, const struct journal_trend *t)
+static int plot_history(const struct journal_trend *t)
 {
     const struct journal_history *h = t->history;
-    fputs("$points << EOD\n", to);
-    for (size_t i = 0; i < h->n; i++)
-        fprintf(to, "%zu %.17g\n", i + 1, h->points[i].median);
-    fputs("EOD\n$levels << EOD\n", to);
-    for (size_t i = 0; i < t->n; i++) {
-        size_t first = i ? t->changes[i - 1].at : 0, at = t->changes[i].at, end = i + 1 < t->n ? 0 : h->n;
-        fprintf(to, "%zu %.17g\n%zu %.17g\n\n", first + 1, t->changes[i].before, at, t->changes[i].before);
-        if (end)
-            fprintf(to, "%zu %.17g\n%zu %.17g\n\n", at + 1, t->changes[i].after, end, t->changes[i].after);
+    struct plot p = {.kind = PLOT_POINTS};
+    const char *unit = strrchr(h->name, ' ');
+    snprintf(p.title, sizeof p.title, "%s", h->name);
+    snprintf(p.axis, sizeof p.axis, "%s", unit ? unit + 1 : "");
+    snprintf(p.across, sizeof p.across, "run %lld to %lld", (long long)h->points[0].run, (long long)h->points[h->n - 1].run);
+    int failed = 0;
+    for (size_t i = 0; i < h->n && !failed; i++) {
+        struct plot_mark *m = plot_add(&p, "");
+        failed = m == NULL;
+        if (m)
+            m->value = h->points[i].median;
     }
-    fputs("EOD\nset title ", to);
-    put_title(to, h->name);
-    fprintf(to, "\nset xlabel 'run %lld to %lld, %zu runs'\n", (long long)h->points[0].run, (long long)h->points[h->n - 1].run,
-            h->n);
-    fprintf(to, "set xrange [0:%zu]\nplot $points using 1:2 with points pt 'o' title 'median'", h->n + 1);
-    fputs(t->n ? ", $levels using 1:2 with lines title 'level'\n" : "\n", to);
+    for (size_t i = 0; i <= t->n && t->n && !failed; i++) {
+        size_t first = i ? t->changes[i - 1].at : 0, end = i < t->n ? t->changes[i].at : h->n;
+        failed = plot_level_add(&p, first, end - 1, i ? t->changes[i - 1].after : t->changes[0].before);
+    }
+    int rc = failed ? cmd_refuse(HONE_ERESOURCE, "no memory for a plot") : print_plot(&p);
+    plot_free(&p);
+    return rc;
 }
 
 static json_t *history_json(const struct journal_trend *t)
@@ -331,8 +293,7 @@ static int plot_histories(struct journal *j)
     struct journal_histories h = {0};
     struct journal_trend *list = NULL;
     struct hone_error e = {0};
-    int fd = -1, rc = read_histories(j, &h);
-    FILE *to = NULL;
+    int rc = read_histories(j, &h);
     if (!rc && !h.n)
         rc = cmd_refuse(HONE_EINPUT, "journal plot: no run in %s has such a series", journal_path(j));
     if (!rc && journal_regress(&h, (double)journal_view.alpha / 100, 0, &list, &e))
@@ -342,16 +303,10 @@ static int plot_histories(struct journal *j)
         for (size_t i = 0; i < h.n; i++)
             json_array_append_new(all, history_json(&list[i]));
         rc = output_print(all);
-    } else if (!rc && !(to = script_open(&fd))) {
-        rc = cmd_refuse(HONE_ERESOURCE, "no memory for a plot");
-    } else if (!rc) {
-        for (size_t i = 0; i < h.n; i++)
-            plot_history(to, &list[i]);
-        fflush(to);
-        rc = run_gnuplot(fd);
+    } else {
+        for (size_t i = 0; i < h.n && !rc; i++)
+            rc = plot_history(&list[i]);
     }
-    if (to)
-        fclose(to);
     if (list)
         journal_trends_free(list, h.n);
     journal_history_free(&h);
@@ -364,50 +319,58 @@ struct run_plot {
     int n;
     const int64_t *ids;
     struct journal_series_list runs[PLOT_RUNS];
-    FILE *to;    /* gnuplot's script */
-    json_t *all; /* the same as JSON */
+    json_t *all; /* the series as JSON */
     int shown;
 };
 
-/* One series of the runs from `first` on: all that have it. */
-static void plot_series(struct run_plot *p, int first, const char *name)
+/* One series of the runs from `first` on, one run behind the other, a level for each run's median. */
+static int plot_series(struct run_plot *r, int first, const char *name)
 {
+    struct plot p = {.kind = PLOT_POINTS, .across = "samples of run"};
+    const char *unit = strrchr(name, ' ');
     json_t *values = json_object();
-    for (int k = first; k < p->n; k++) {
-        const struct journal_series *s = journal_series_find(&p->runs[k], name);
+    int failed = 0;
+    snprintf(p.title, sizeof p.title, "%s", name);
+    snprintf(p.axis, sizeof p.axis, "%s", unit ? unit + 1 : "");
+    for (int k = first; k < r->n; k++) {
+        const struct journal_series *s = journal_series_find(&r->runs[k], name);
+        size_t start = p.n, used = strlen(p.across);
         char key[32];
         json_t *list = json_array();
-        snprintf(key, sizeof key, "%lld", (long long)p->ids[k]);
-        fprintf(p->to, "$run%d << EOD\n%s", k, s ? "" : "1 NaN\n");
-        for (size_t v = 0; s && v < s->n; v++) {
-            fprintf(p->to, "%zu %.17g\n", v + 1, s->values[v]);
-            json_array_append_new(list, json_real(s->values[v]));
+        snprintf(key, sizeof key, "%lld", (long long)r->ids[k]);
+        for (size_t v = 0; s && v < s->n && !failed; v++) {
+            struct plot_mark *m = plot_add(&p, "");
+            failed |= m == NULL || json_array_append_new(list, json_real(s->values[v]));
+            if (m)
+                m->value = s->values[v];
         }
-        fputs("EOD\n", p->to);
+        if (s && !failed) {
+            snprintf(p.across + used, sizeof p.across - used, "%s %s", start ? "," : "", key);
+            stats_sort(s->values, s->n); /* nothing needs their order any more */
+            failed = plot_level_add(&p, start, p.n - 1, stats_quantile(s->values, s->n, 0.5));
+        }
         json_object_set_new(values, key, list);
     }
-    json_array_append_new(p->all, json_pack("{s:s, s:o}", "series", name, "runs", values));
-    fputs("set title ", p->to);
-    put_title(p->to, name);
-    fputs("\nset xlabel 'sample'\nplot ", p->to);
-    for (int k = first; k < p->n; k++)
-        fprintf(p->to, "%s$run%d using 1:2 with points pt '%c' title 'run %lld'", k > first ? ", " : "", k, "oxabcdef"[k],
-                (long long)p -> ids[k]);
-    fputc('\n', p->to);
-    p->shown++;
+    json_array_append_new(r->all, json_pack("{s:s, s:o}", "series", name, "runs", values));
+    r->shown++;
+    int rc = failed ? cmd_refuse(HONE_ERESOURCE, "no memory for a plot") : output_json() ? 0 : print_plot(&p);
+    plot_free(&p);
+    return rc;
 }
 
 /* Every series that no run before `run` has, and that is asked for. */
-static void plot_new_series(struct run_plot *p, int run)
+static int plot_new_series(struct run_plot *p, int run)
 {
-    for (size_t i = 0; i < p->runs[run].n; i++) {
+    int rc = 0;
+    for (size_t i = 0; i < p->runs[run].n && !rc; i++) {
         const char *name = p->runs[run].list[i].name;
         bool before = false;
         for (int k = 0; k < run; k++)
             before |= journal_series_find(&p->runs[k], name) != NULL;
         if (!before && (!journal_view.series || fnmatch(journal_view.series, name, 0) == 0))
-            plot_series(p, run, name);
+            rc = plot_series(p, run, name);
     }
+    return rc;
 }
 
 /* The samples of some runs in the order in which they were taken, a plot a series. */
@@ -415,27 +378,18 @@ static int plot_runs(struct journal *j, int n, const int64_t *ids)
 {
     struct run_plot p = {.n = n < PLOT_RUNS ? n : PLOT_RUNS, .ids = ids, .all = json_array()};
     struct hone_error e = {0};
-    int fd = -1, rc = 0;
-    p.to = script_open(&fd);
-    if (!p.to || !p.all)
-        rc = cmd_refuse(HONE_ERESOURCE, "no memory for a plot");
+    int rc = p.all ? 0 : cmd_refuse(HONE_ERESOURCE, "no memory for a plot");
     for (int r = 0; r < p.n && !rc; r++)
         rc = journal_series(j, ids[r], &p.runs[r], &e) ? cmd_fail(&e) : 0;
     for (int r = 0; r < p.n && !rc; r++)
-        plot_new_series(&p, r);
+        rc = plot_new_series(&p, r);
     if (!rc && !p.shown)
         rc = cmd_refuse(HONE_EINPUT, "journal plot: there are no such samples");
-    if (!rc && output_json()) {
+    if (!rc && output_json())
         rc = output_print(json_incref(p.all));
-    } else if (!rc) {
-        fflush(p.to);
-        rc = run_gnuplot(fd);
-    }
     for (int r = 0; r < p.n; r++)
         journal_series_free(&p.runs[r]);
     json_decref(p.all);
-    if (p.to)
-        fclose(p.to);
     return rc;
 }
 

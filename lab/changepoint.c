@@ -30,8 +30,8 @@ struct work {
     double *total; /* of each figure: the sum of its distances to all others */
     struct seen {
         double count, sum;
-    } * seen; /* a Fenwick tree over ranks: how many, and their sum */
-    const double *x;
+    } * seen;  /* a Fenwick tree over ranks: how many, and their sum */
+    double *x; /* the stretch, less its median: equal figures then have no distance, not even by rounding */
 };
 
 struct ranked {
@@ -164,7 +164,9 @@ static int cut_all(struct work *w, const double *x, size_t n, double alpha, stru
         struct stretch s = todo[--left];
         size_t at;
         double p;
-        w->x = x + s.first;
+        double middle = median_of(w, x + s.first, s.end - s.first);
+        for (size_t i = s.first; i < s.end; i++)
+            w->x[i - s.first] = x[i] - middle;
         if (best_cut(w, s.end - s.first, alpha, &at, &p, e))
             return e->code;
         if (p > alpha)
@@ -182,7 +184,7 @@ int changepoint_find(const double *x, size_t n, double alpha, struct changepoint
     *n_found = 0;
     *list = calloc(n + 1, sizeof **list);
     size_t *integers = calloc(2 * n + 2, sizeof *integers);
-    double *numbers = calloc(2 * n + 2, sizeof *numbers);
+    double *numbers = calloc(3 * n + 3, sizeof *numbers);
     struct seen *seen = calloc(n + 1, sizeof *seen);
     struct stretch *todo = calloc(n + 2, sizeof *todo);
     int rc =
@@ -191,8 +193,12 @@ int changepoint_find(const double *x, size_t n, double alpha, struct changepoint
         if (!isfinite(x[i]))
             rc = err_set(&own, HONE_EINPUT, "figure %zu of a history is no number", i);
     if (!rc) {
-        struct work w = {
-            .rank = integers, .order = integers + n + 1, .sorted = numbers, .total = numbers + n + 1, .seen = seen};
+        struct work w = {.rank = integers,
+                         .order = integers + n + 1,
+                         .sorted = numbers,
+                         .total = numbers + n + 1,
+                         .x = numbers + 2 * n + 2,
+                         .seen = seen};
         rc = cut_all(&w, x, n, alpha, todo, *list, n_found, &own);
         if (!rc)
             qsort(*list, *n_found, sizeof **list, by_place);

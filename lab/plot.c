@@ -156,8 +156,11 @@ static void put_plot(FILE *to, const struct plot *p, bool text)
     put_text(to, p->axis, '\'');
     fprintf(to, "\nset key off\nset grid %s\nset border 3\nset tics nomirror\n", p->kind == PLOT_POINTS ? "ytics" : "xtics");
     put_range(to, p);
-    if (p->kind == PLOT_POINTS)
-        fputs("set xlabel 'run'\nset xtics autofreq\n", to);
+    if (p->kind == PLOT_POINTS) {
+        fputs("set xtics autofreq\nset xlabel ", to);
+        put_text(to, p->across[0] ? p->across : "run", '\'');
+        fputc('\n', to);
+    }
     if (p->n_levels)
         put_levels(to, p);
     if (p->kind == PLOT_INTERVALS && p->band > 0)
@@ -170,7 +173,7 @@ static void put_plot(FILE *to, const struct plot *p, bool text)
         return;
     }
     const char *before = "plot ";
-    if (p->n_levels) {
+    if (p->n_levels && !text) { /* below the points; in letters, where points would hide them, above */
         fprintf(to, "plot $levels using 1:2 with lines lw 2 lc rgb '%s' title 'level'", tones[PLOT_WEAK].script);
         before = ", ";
     }
@@ -189,7 +192,7 @@ static void put_plot(FILE *to, const struct plot *p, bool text)
         fprintf(to, " lc rgb '%s' title ' '", tones[t].script);
         before = ", ";
     }
-    fputc('\n', to);
+    fputs(p->n_levels && text ? ", $levels using 1:2 with lines title 'level'\n" : "\n", to);
 }
 
 /* Runs gnuplot on the script: its output. The script is a file without a name, which the child reads through this process. */
@@ -201,10 +204,11 @@ static int draw(FILE *script, int fd, struct child_output *o, struct hone_error 
     snprintf(path, sizeof path, "/proc/%ld/fd/%d", (long)getpid(), fd);
     if (fflush(script) || ferror(script))
         return err_set(e, HONE_ERESOURCE, "no memory for a plot");
-    int rc = child_run(o, &c, false, e);
-    if (rc && strstr(e->message, "127"))
+    struct hone_error own = {0};
+    int rc = child_run(o, &c, false, &own);
+    if (rc && strstr(own.message, "127"))
         return err_set(e, HONE_ERESOURCE, "gnuplot, which draws the plots, cannot be run: install it (Debian: gnuplot-nox)");
-    return rc;
+    return rc ? err_set(e, own.code, "%s", own.message) : 0;
 }
 
 static int plot_run(const struct plot *p, const char *terminal, bool text, struct child_output *o, struct hone_error *e)

@@ -31,6 +31,7 @@ struct plot_level {
 struct plot {
     enum plot_kind kind;
     char title[120], axis[80]; /* axis: what the values are, with the unit */
+    char across[40];           /* points: what the marks are; "": runs */
     struct plot_mark *marks;   /* malloc'd, as levels are */
     size_t n, cap;
     struct plot_level *levels;
