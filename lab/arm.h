@@ -70,6 +70,9 @@ int arm_fits_process(const struct arm *a, struct hone_error *e);
 /* The parameters of its session, for such a measurement. */
 struct hone_session_params arm_params(const struct arm *a, int n_ctx);
 
+/* Of an arm with a commit: builds it (lab/worktree.h), or finds the build; binary then is its path and commit the full hash. Others stay as
+ * they are. */
+int arm_build(struct arm *a, const char *cache, int (*cancelled)(void *), void *user, struct hone_error *e);
 /* Opens the arm's binary (of a commit: one that was built, path `binary`): from now on every sample runs this file, whatever
  * its name comes to stand for. */
 int arm_open(struct arm *a, struct hone_error *e);
@@ -84,6 +87,9 @@ int arm_command(const struct arm *a, const char *command, bool settings, const c
 
 /* Who an arm is: names and texts, from a row of `hone bench` and this process' environment (with the arm's own). */
 json_t *arm_identity(const struct arm *a, const json_t *row);
+/* Adds the SHA-256 of each library that the arm's program is linked with to its identity ("libraries.<name>"), as the system's loader names
+ * them. Adds nothing where the loader does not tell. */
+int arm_identify_libraries(struct arm *a, struct hone_error *e);
 /* What two identities differ in: [{what, a, b, status}], status "declared", "follows" (from what is declared: kernels and the
  * like) or "undeclared". *undeclared: how many of those. NULL: no memory. */
 json_t *arm_differences(const struct arm *a, const struct arm *b, int *undeclared);

@@ -9,7 +9,9 @@
  * library can be replaced as well. */
 #include "lab/arm.h"
 
+#include "base/hash.h"
 #include "lab/child.h"
+#include "lab/worktree.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -19,6 +21,17 @@
 #include <unistd.h>
 
 extern char **environ;
+
+int arm_build(struct arm *a, const char *cache, int (*cancelled)(void *), void *user, struct hone_error *e)
+{
+    struct worktree_build b = {.revision = a->commit, .cache = cache, .cancelled = cancelled, .user = user};
+    int rc = a->commit ? worktree_build(&b, e) : 0;
+    if (rc || !a->commit)
+        return rc;
+    a->binary = arena_strdup(&a->memory, b.binary);
+    a->commit = arena_strdup(&a->memory, b.commit);
+    return a->binary && a->commit ? 0 : err_set(e, HONE_ERESOURCE, "no memory for an arm");
+}
 
 int arm_open(struct arm *a, struct hone_error *e)
 {
@@ -119,7 +132,8 @@ static int run_words(const struct arm *a, struct words *w, struct child_output *
 {
     w->list[w->n] = NULL;
     struct child c = {.argv = w->list, .binary = a->file, .env = a->env, .cancelled = cancelled, .user = user};
-    int rc = w->full ? err_set(e, HONE_EUSAGE, "arm '%s': too many words for a command line", a->spec) : child_run(o, &c, true, e);
+    int rc =
+        w->full ? err_set(e, HONE_EUSAGE, "arm '%s': too many words for a command line", a->spec) : child_run(o, &c, true, e);
     arena_free(&w->memory);
     free(w);
     return rc;
@@ -199,7 +213,8 @@ static const char *const fields[] = {"build",      "recipe",   "machine",       
                                      "split_mode", "main_gpu", "no_kv_offload", "flash_attn", "devices",      "tensor_split",
                                      "load_mode",  "repack",   "kernels",       "fallbacks",  "declines",     "gates_unfit"};
 static const char *const following[] = {"kernels", "fallbacks", "declines", "gates_unfit"};
-static const char *const of_commit[] = {"build.binary", "build.version"}; /* the compiler and its flags should be the same */
+/* The compiler and its flags should be the same. */
+static const char *const of_commit[] = {"build.binary", "build.version", "build.hash"};
 
 static bool starts_with(const char *text, const char *prefix)
 {
@@ -264,6 +279,35 @@ json_t *arm_identity(const struct arm *a, const json_t *row)
     return flat;
 }
 
+/* What ldd does: asked so, the loader of glibc lists what it would load, and runs nothing. */
+int arm_identify_libraries(struct arm *a, struct hone_error *e)
+{
+    const char *env[50] = {"LD_TRACE_LOADED_OBJECTS=1"};
+    if (a->file < 0) /* a script: they would be its interpreter's */
+        return 0;
+    for (int i = 0; a->env && a->env[i] && i < 48; i++)
+        env[i + 1] = a->env[i];
+    struct child_output o;
+    struct child c = {
+        .argv = (const char *const[]){a->binary ? a->binary : "hone", NULL}, .binary = a->file, .env = env, .limit_s = 10};
+    int rc = child_run(&o, &c, true, e);
+    for (char *line = rc ? NULL : strtok(o.out, "\n"); line && !rc; line = strtok(NULL, "\n")) {
+        char *path = strstr(line, "=> /"), name[300];
+        struct sha256 sum;
+        if (!path)
+            continue;
+        path += 3;
+        path[strcspn(path, " ")] = 0;
+        rc = hash_sha256_file(&sum, path, NULL, NULL, e);
+        const char *slash = strrchr(path, '/');
+        snprintf(name, sizeof name, "libraries.%.200s", slash + 1);
+        if (!rc)
+            json_object_set_new(a->identity, name, json_string(sum.hex));
+    }
+    child_output_free(&o);
+    return rc;
+}
+
 static bool is_declared(const char *what, unsigned declared)
 {
     static const char *const prefixes[] = {
@@ -294,6 +338,7 @@ json_t *arm_differences(const struct arm *a, const struct arm *b, int *undeclare
 {
     json_t *list = json_array(), *both = json_copy(a->identity), *value;
     const char *what;
+    bool listed = arm_count_equal(a, a, "libraries.") && arm_count_equal(b, b, "libraries.");
     *undeclared = 0;
     if (!list || !both || json_object_update(both, b->identity)) {
         json_decref(list);
@@ -304,6 +349,8 @@ json_t *arm_differences(const struct arm *a, const struct arm *b, int *undeclare
     {
         const json_t *in_a = json_object_get(a->identity, what), *in_b = json_object_get(b->identity, what);
         if (in_a && in_b && json_equal(in_a, in_b))
+            continue;
+        if (listed ? !strcmp(what, "build.hash") : starts_with(what, "libraries.")) /* one by one, or the hash of all */
             continue;
         const char *status = status_of(what, a->declared | b->declared);
         *undeclared += !strcmp(status, "undeclared");

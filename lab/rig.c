@@ -156,6 +156,8 @@ static int fresh_open(struct rig *r, int i, double *run_s, struct hone_error *e)
              : *run_s > 0 ? 0
                           : err_set(e, HONE_EINPUT, "arm '%s': a sample of no time", a->spec);
     }
+    if (!rc)
+        rc = arm_identify_libraries(a, e);
     json_decref(row);
     return rc;
 }
