@@ -142,6 +142,15 @@ static int run_jobs(void)
     return rc;
 }
 
+/* Without -c the context is what these tokens need: a model whose rope goes by the length that is allowed (phi3) is then asked what it
+ * says of this text, not of 4,096 positions. */
+static void fit_context(const struct hone_model *m, size_t n)
+{
+    size_t need = (n + (size_t)n_greedy + 63) / 64 * 64, most = (size_t)hone_model_n_ctx_train(m);
+    if (!model_args.n_ctx)
+        model_args.n_ctx = (int)(need < most ? need : most);
+}
+
 static int run(int n_args, char **args)
 {
     struct hone_model *m = NULL;
@@ -168,8 +177,10 @@ static int run(int n_args, char **args)
         rc = cmd_refuse(HONE_EINPUT, "eval: the token list is empty");
     if (!rc)
         rc = cmd_open_model(&m);
-    if (!rc)
+    if (!rc) {
+        fit_context(m, n);
         rc = cmd_open_session(&s, m, NULL);
+    }
     if (!rc) {
         interrupt_session(s);
         if (evaluate(s, m, ids, n, greedy, &e))

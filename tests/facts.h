@@ -61,6 +61,19 @@ static inline struct hone_session *session_reference(const struct hone_model *m,
     return s;
 }
 
+/* The fastest kernels, one sequence. */
+static inline struct hone_session *session_fast(const struct hone_model *m, int32_t n_ctx, int32_t n_threads)
+{
+    struct hone_session_params p = hone_session_defaults();
+    struct hone_session *s = NULL;
+    struct hone_error e = {0};
+    p.n_ctx = n_ctx;
+    p.n_threads = n_threads;
+    p.poll = 0;
+    assert_done(hone_session_create(&s, m, &p, &e), e);
+    return s;
+}
+
 /* Feeds ids of one sequence; the logits of the last n_wanted are kept. */
 static inline void session_feed(struct hone_session *s, int32_t seq, const int32_t *ids, size_t n, size_t n_wanted)
 {

@@ -10,11 +10,16 @@
  * by its row. */
 #include "tests/facts.h"
 
+#include "engine/engine.h"
+#include "lab/compare.h"
+#include "lab/texts.h"
+
 #include <dirent.h>
 #include <unistd.h>
 
 static const char *const required[] = {
-    "archs/gemma3",        "archs/llama",         "archs/llama3",      "quants/llama-BF16",   "quants/llama-F16",
+    "archs/gemma3",        "archs/granite",       "archs/llama",       "archs/llama3",     "archs/mistral3",   "archs/olmo2",
+    "archs/phi3",          "archs/qwen2",         "archs/qwen3",       "archs/smollm3",    "quants/llama-BF16",   "quants/llama-F16",
     "quants/llama-IQ4_NL", "quants/llama-IQ4_XS", "quants/llama-Q2_K", "quants/llama-Q3_K_M", "quants/llama-Q4_0",
     "quants/llama-Q4_1",   "quants/llama-Q4_K_M", "quants/llama-Q5_0", "quants/llama-Q5_1",   "quants/llama-Q5_K_M",
     "quants/llama-Q6_K",   "quants/llama-Q8_0",
@@ -234,6 +239,34 @@ static void check_threads(const struct subject *u)
     free(more);
 }
 
+/* Everything local: 8-bit activations, so the bound is that of the lab; no node on a reference; the same bits from 1 and 7 threads. */
+static void check_fast(const struct subject *u)
+{
+    float *rows = rows_new(u), *again = rows_new(u);
+    struct hone_session *s = session_fast(u->model, 64, 1);
+    eval_chunked(u, s, 0, u->tokens, u->n, 20, rows);
+    struct comparison c = {.n_vocab = u->n_vocab};
+    struct hone_error e = {0};
+    for (size_t i = 0; i < u->n; i++)
+        assert_done(comparison_add(&c, u->expected + i * (size_t)u->n_vocab, rows + i * (size_t)u->n_vocab, &e), e);
+    comparison_judge_for(&c, u->model, 0.01);
+    if (c.verdict == CLASS_DIFFERENT)
+        fail_msg("%s, on fast kernels: %s", u->name, c.reason);
+    comparison_free(&c);
+    const struct plan *plan;
+    assert_done(session_plan(s, 1, 1, &plan, &e), e);
+    for (int i = 0; i < plan->n_steps && plan->steps[i].backend->features(0); i++)
+        if (!strcmp(plan->steps[i].kernel->variant, "ref"))
+            fail_msg("%s: %s stays on the reference", u->name, plan->steps[i].node->out->name);
+    hone_session_free(s);
+    s = session_fast(u->model, 64, 7);
+    eval_chunked(u, s, 0, u->tokens, u->n, 20, again);
+    same_bits(u, again, rows, u->n, "7 threads and 1 on fast kernels");
+    hone_session_free(s);
+    free(rows);
+    free(again);
+}
+
 static bool is_required(const char *name)
 {
     for (size_t i = 0; i < sizeof required / sizeof *required; i++)
@@ -272,6 +305,7 @@ static void check_folder(const char *data, const char *folder)
         check_sequences(&u);
         check_rewind(&u);
         check_threads(&u);
+        check_fast(&u);
         print_message("%s: normalised mean squared error %.2g\n", name, error);
         subject_close(&u);
         n_run++;
@@ -297,8 +331,33 @@ static void test_quants(void **state)
     check_folder(data_folder(), "quants");
 }
 
+/* The factors go by how long a sequence may grow: up to the original context the short ones, one position more the long ones. */
+static void test_long_rope(void **state)
+{
+    (void)state;
+    struct subject u;
+    struct hone_error e = {0};
+    static const int32_t contexts[] = {64, 1024, 1025, 4096};
+    if (!subject_open(&u, data_folder(), "archs/phi3", &e))
+        fail_msg("%s", e.message);
+    float *rows[4];
+    for (int i = 0; i < 4; i++) {
+        struct hone_session *s = session_reference(u.model, contexts[i], 1, 64, 2);
+        rows[i] = rows_new(&u);
+        eval_chunked(&u, s, 0, u.tokens, u.n, u.n, rows[i]);
+        hone_session_free(s);
+    }
+    hold(&u, rows[0], u.expected, "short factors");
+    same_bits(&u, rows[1], rows[0], u.n, "contexts 1024 and 64");
+    same_bits(&u, rows[3], rows[2], u.n, "contexts 4096 and 1025");
+    assert_true(nmse(rows[2], rows[0], u.n * (size_t)u.n_vocab) > 1e-3);
+    for (int i = 0; i < 4; i++)
+        free(rows[i]);
+    subject_close(&u);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_archs), cmocka_unit_test(test_quants)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_archs), cmocka_unit_test(test_quants), cmocka_unit_test(test_long_rope)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

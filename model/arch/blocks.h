@@ -17,15 +17,20 @@ struct linear {
 struct attention_block {
     int32_t n_head, n_kv_head, head_dim_k, head_dim_v;
     struct linear q, k, v, output;
+    struct linear qkv;              /* instead of q, k and v, where the file has them as one matrix */
     struct tensor *q_norm, *k_norm; /* [head_dim_k] or NULL: RMS norm of each head before rope */
+    bool norm_all;                  /* the norms are of all heads together: [n_head * head_dim_k] */
     float eps;
     struct rope_params rope;
+    bool no_rope;
     struct tensor *rope_factors; /* [n_dims / 2] or NULL */
+    struct tensor *factors_long, *factors_short; /* instead, by whether a sequence may grow beyond rope.n_ctx_orig; or NULL */
     struct attention_params params;
 };
 
 struct ffn_block {
     struct linear gate, up, down;
+    struct linear gate_up; /* instead of the first two: rows of gate, then of up */
     enum unary_kind activation;
 };
 
@@ -33,9 +38,13 @@ struct ffn_block {
 struct linear linear_load(struct loader *l, const char *name, int64_t n_in, int64_t n_out);
 /* Head counts and sizes of layer l->layer, q k v output and their biases. Sets model->memory[l->layer]. */
 void attention_load(struct loader *l, struct attention_block *a);
+/* The same with q, k and v in one matrix, attn_qkv. */
+void attention_load_fused(struct loader *l, struct attention_block *a);
 /* rope.dimension_count, rope.freq_base and rope.scaling.* into *r. */
 void rope_load(struct loader *l, struct rope_params *r, enum rope_mode mode, int32_t head_dim);
 void ffn_load(struct loader *l, struct ffn_block *f, enum unary_kind activation);
+/* ffn_up holds gate and up. */
+void ffn_load_fused(struct loader *l, struct ffn_block *f, enum unary_kind activation);
 
 struct tensor *build_linear(struct graph *g, const struct linear *w, struct tensor *x, const char *name);
 /* rms_norm(x) * weight. */
