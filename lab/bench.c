@@ -381,6 +381,17 @@ static void warn(json_t *list, const char *text)
     json_array_append_new(list, json_string(text));
 }
 
+/* On average over the samples it reads faster than memory was ever read. */
+static bool above_roof(const struct bench_result *r)
+{
+    double tokens = (double)r->config->n_prompt + r->config->n_gen, best = 0, ns = 0;
+    for (size_t i = 0; i < r->n_roofs; i++)
+        best = r->roofs[i] > best ? r->roofs[i] : best;
+    for (size_t i = 0; i < r->n; i++)
+        ns += (double)r->samples[i].ns / (double)r->n;
+    return best > 0 && ns > 0 && (r->work.weights + r->work.kv + r->work.state) * tokens * 1e9 / ns > best;
+}
+
 static json_t *warnings_of(const struct bench *b, const struct bench_result *r)
 {
     char text[200];
@@ -404,6 +415,8 @@ static json_t *warnings_of(const struct bench *b, const struct bench_result *r)
     }
     if (r->declines && json_array_size(r->declines))
         warn(list, "fused kernels declined steps (declines)");
+    if (above_roof(r))
+        warn(list, "more bytes a second than memory can be read with: the weights stay in a cache, so roof_share says nothing here");
     if (b->o->roof && b->roof_missing)
         warn(list, "no memory to measure the read roof with");
     if (r->right && r->right->verdict == CLASS_DIFFERENT) {
