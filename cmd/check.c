@@ -30,6 +30,7 @@ static const struct option *options(int *n)
         {"--n-prefill", OPTION_INT, &n_prefill, "N", "with -m: tokens of the first prompt", 2, 65536},
         {"--n-decode", OPTION_INT, &n_decode, "N", "with -m: decode steps behind each prompt", 0, 65536},
         OUTPUT_OPTION,
+        JOURNAL_OPTIONS,
         SESSION_OPTIONS,
     };
     *n = (int)(sizeof table / sizeof *table);
@@ -54,13 +55,20 @@ static void add_job(struct line *l, const struct check_job *j)
         l->worst = fmax(l->worst, r->nmse / r->tolerance);
 }
 
+/* A line a kernel, malloc'd; NULL: no memory. */
+static struct line *sum_up(const struct check *c)
+{
+    struct line *lines = calloc((size_t)c->n_kernels + 1, sizeof *lines);
+    for (int i = 0; i < c->n_jobs && lines; i++)
+        add_job(&lines[c->jobs[i].kernel], &c->jobs[i]);
+    return lines;
+}
+
 static void print_kernels(const struct check *c)
 {
-    struct line *lines = calloc((size_t)c->n_kernels, sizeof *lines);
+    struct line *lines = sum_up(c);
     if (!lines)
         return;
-    for (int i = 0; i < c->n_jobs; i++)
-        add_job(&lines[c->jobs[i].kernel], &c->jobs[i]);
     printf("%-46s %6s %6s %6s %8s %10s  %s\n", "kernel", "ok", "faults", "unfit", "not run", "tolerance",
            "masks that it cannot run under");
     for (int k = 0; k < c->n_kernels; k++) {
@@ -193,6 +201,84 @@ static int parse_seed(uint64_t *seed)
                                                          : 0;
 }
 
+/* ---- the journal */
+
+/* One kernel: what came of its jobs, and those that are at fault in full. */
+static json_t *kernel_record(const struct check *c, int k, const struct line *l)
+{
+    json_t *faults = json_array();
+    for (int i = 0; i < c->n_jobs; i++)
+        if (c->jobs[i].kernel == k && c->jobs[i].result.status == TRIAL_FAULT && json_array_size(faults) < 20)
+            json_array_append_new(faults, check_job_json(c, &c->jobs[i]));
+    return json_pack("{s:s, s:i, s:i, s:i, s:i, s:f, s:b, s:o}", "kernel", c->kernels[k].name, "ok", l->ok, "faults", l->faults, "unfit", l->unfit,
+                     "not_run", l->not_run, "worst_of_tolerance", l->worst, "untested", check_untested(c, k), "first_faults", faults);
+}
+
+static int record_perf(const struct recording *rec, const struct check *c, struct hone_error *e)
+{
+    int rc = 0;
+    for (int i = 0; i < c->n_jobs && !rc; i++) {
+        const struct check_job *j = &c->jobs[i];
+        char series[300];
+        if (!j->perf.samples)
+            continue;
+        snprintf(series, sizeof series, "%s %s %s cold us", c->kernels[j->kernel].name, c->cases[j->tried].name, c->masks[j->mask].name);
+        json_t *more = json_pack("{s:f, s:f, s:i}", "warm_us", j->perf.warm_ns / 1e3, "bytes", j->perf.cost.read + j->perf.cost.written, "samples",
+                                 j->perf.samples);
+        rc = journal_sample(rec->journal, rec->run, series, j->perf.cold_ns / 1e3, more, e);
+        json_decref(more);
+    }
+    return rc;
+}
+
+static int record_cases(const struct recording *rec, const struct check *c)
+{
+    struct hone_error e = {0};
+    struct line *lines = sum_up(c);
+    if (!rec->journal) {
+        free(lines);
+        return 0;
+    }
+    int rc = lines ? journal_batch_begin(rec->journal, &e) : err_set(&e, HONE_ERESOURCE, "no memory for the journal");
+    for (int k = 0; k < c->n_kernels && !rc; k++) {
+        if (!lines[k].ok && !lines[k].faults && !lines[k].not_run && !check_untested(c, k))
+            continue;
+        json_t *body = kernel_record(c, k, &lines[k]);
+        rc = journal_record(rec->journal, rec->run, "check", body, NULL, &e);
+        json_decref(body);
+    }
+    if (!rc)
+        rc = record_perf(rec, c, &e);
+    const char *word = c->n_faults || c->n_untested ? "faults" : c->n_not_run ? "incomplete" : "right";
+    json_t *verdict = json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:I}", "verdict", word, "ok", c->n_ok, "faults", c->n_faults, "unfit", c->n_unfit,
+                                "not_run", c->n_not_run, "untested", c->n_untested, "seed", (json_int_t)c->options.seed);
+    if (!rc)
+        rc = journal_record(rec->journal, rec->run, "verdict", verdict, NULL, &e);
+    int ended = journal_batch_end(rec->journal, &e);
+    json_decref(verdict);
+    free(lines);
+    return rc || ended ? cmd_fail(&e) : 0;
+}
+
+static int record_shadow(const struct recording *rec, const struct shadow *s)
+{
+    struct hone_error e = {0};
+    int rc = journal_batch_begin(rec->journal, &e);
+    for (int i = 0; i < s->n_kernels && !rc; i++) {
+        const struct shadow_kernel *k = &s->kernels[i];
+        json_t *body = json_pack("{s:s, s:i, s:i, s:f, s:b}", "kernel", k->kernel, "compared", k->compared, "faults", k->faults, "worst_of_tolerance",
+                                 k->worst, "reference", k->is_reference);
+        rc = journal_record(rec->journal, rec->run, "check", body, NULL, &e);
+        json_decref(body);
+    }
+    json_t *verdict = json_pack("{s:s, s:i, s:i}", "verdict", s->n_faults ? "faults" : "right", "compared", s->n_compared, "faults", s->n_faults);
+    if (!rc)
+        rc = journal_record(rec->journal, rec->run, "verdict", verdict, NULL, &e);
+    int ended = journal_batch_end(rec->journal, &e);
+    json_decref(verdict);
+    return rc || ended ? cmd_fail(&e) : 0;
+}
+
 /* ---- in the running graph */
 
 static void print_shadow_node(const struct shadow_node *n)
@@ -255,9 +341,14 @@ static int run_shadow(void)
     model_args.n_ctx = model_args.n_ctx ? model_args.n_ctx : n_ctx;
     if (!found)
         return cmd_refuse(HONE_ERESOURCE, "check: no memory");
+    struct recording rec = {0};
     int rc = cmd_open_model(&m), code = 0;
     if (!rc)
         rc = cmd_open_session(&s, m, NULL);
+    if (!rc)
+        rc = cmd_journal_begin(&rec, "check", m,
+                               json_pack("{s:b, s:i, s:i, s:i}", "shadow", 1, "n_prefill", n_prefill, "n_decode", n_decode, "threads",
+                                         model_args.n_threads));
     if (!rc) {
         struct shadow_options o = {.n_prefill = n_prefill, .n_decode = n_decode, .capture = capture, .progress = show_progress};
         o.capture_path = capture ? capture_path(path, sizeof path) : NULL;
@@ -266,15 +357,17 @@ static int run_shadow(void)
         progress_end();
         if (code && code != HONE_ECHECK)
             rc = cmd_fail(&e);
-        else if (output_json())
-            rc = output_print(shadow_json(found));
         else
+            rc = record_shadow(&rec, found);
+        if (!rc && output_json())
+            rc = output_print(shadow_json(found));
+        else if (!rc)
             print_shadow(found);
     }
     free(found);
     hone_session_free(s);
     hone_model_close(m);
-    return rc ? rc : -code;
+    return cmd_journal_end(&rec, rc ? rc : -code, NULL);
 }
 
 /* ---- */
@@ -317,6 +410,12 @@ static int run_cases(void)
         rc = cmd_load_plugins();
     if (rc)
         return rc;
+    struct recording rec;
+    rc = cmd_journal_begin(&rec, "check", NULL,
+                           json_pack("{s:s?, s:s?, s:s?, s:s?, s:s?, s:b, s:i, s:i}", "op", op_name, "kernel", kernel_glob, "case", case_glob, "case_file",
+                                     case_file, "masks", model_args.mask, "perf", perf, "threads", model_args.n_threads, "time_limit", limit_s));
+    if (rc)
+        return rc;
     char *replay = plugin_words();
     o.replay = replay;
     interrupt_session(NULL);
@@ -324,13 +423,15 @@ static int run_cases(void)
     int found = check_run(&c, &o, &e);
     progress_end();
     if (found && found != HONE_ECHECK && found != HONE_ECANCELED) {
-        free(replay);
-        return cmd_fail(&e);
+        rc = cmd_fail(&e);
+    } else {
+        int kept = record_cases(&rec, &c);
+        rc = report(&c, (double)(clock_ns() - start) / 1e9);
+        rc = kept ? kept : rc ? rc : found == HONE_ECANCELED ? EXIT_INTERRUPTED : -found;
+        check_free(&c);
     }
-    rc = report(&c, (double)(clock_ns() - start) / 1e9);
-    check_free(&c);
     free(replay);
-    return rc ? rc : found == HONE_ECANCELED ? EXIT_INTERRUPTED : -found;
+    return cmd_journal_end(&rec, rc, NULL);
 }
 
 static int run(int n_args, char **args)

@@ -26,6 +26,7 @@ static const struct option *options(int *n)
         {"--resume", OPTION_TEXT, &resume, "FILE", "take over rungs that FILE has, and append to it", 0, 0},
         {"--no-cache", OPTION_FLAG, &no_cache, NULL, "compute the reference's logits anew", 0, 0},
         OUTPUT_OPTION,
+        JOURNAL_OPTIONS,
     };
     *n = (int)(sizeof table / sizeof *table);
     return table;
@@ -35,6 +36,8 @@ struct climber {
     FILE *lines;
     double first; /* decode rate of the reference */
     bool header;
+    struct recording rec;
+    struct hone_error failed; /* of the journal */
 };
 
 static void print_rung(struct climber *c, const struct rung *r)
@@ -50,12 +53,28 @@ static void print_rung(struct climber *c, const struct rung *r)
     fflush(stdout);
 }
 
+/* A rung that was measured now: its figures, which are medians, and all that was found. */
+static int record(struct climber *c, const struct rung *r, json_t *found)
+{
+    const struct recording *rec = &c->rec;
+    char series[100];
+    int rc = journal_record(rec->journal, rec->run, "check", found, NULL, &c->failed);
+    for (int prefill = 0; prefill < 2 && !rc && !r->resumed; prefill++) {
+        double rate = prefill ? r->prefill : r->decode;
+        snprintf(series, sizeof series, "rung %s %s t/s", r->name, prefill ? "prefill" : "decode");
+        if (rate > 0)
+            rc = journal_sample(rec->journal, rec->run, series, rate, NULL, &c->failed);
+    }
+    return rc;
+}
+
 static int each(void *user, const struct rung *r)
 {
     struct climber *c = user;
     if (r->kind == RUNG_REFERENCE)
         c->first = r->decode;
     json_t *j = rung_json(r);
+    int rc = record(c, r, j);
     if (c->lines && !r->resumed) {
         json_dumpf(j, c->lines, JSON_COMPACT);
         fputc('\n', c->lines);
@@ -68,7 +87,7 @@ static int each(void *user, const struct rung *r)
         json_decref(j);
         print_rung(c, r);
     }
-    return interrupted();
+    return rc || interrupted();
 }
 
 static int progress(void *user, const char *what, float done)
@@ -77,12 +96,51 @@ static int progress(void *user, const char *what, float done)
     return progress_show(what, done);
 }
 
+static int open_lines(struct climber *c)
+{
+    const char *path = resume ? resume : jsonl_path;
+    if (!path)
+        return 0;
+    if (resume && access(resume, R_OK) != 0)
+        return cmd_refuse(HONE_EINPUT, "%s: %s", resume, strerror(errno));
+    c->lines = fopen(path, "ae");
+    return c->lines ? 0 : cmd_refuse(HONE_ERESOURCE, "%s: %s", path, strerror(errno));
+}
+
+static int climb(struct climber *c, const struct hone_model *m, bool *all_local)
+{
+    char cache[4096];
+    struct hone_error e = {0};
+    struct ladder_options o = {.session = hone_session_defaults(),
+                               .n_texts = n_texts,
+                               .prompt_tokens = (size_t)prompt_tokens,
+                               .n_greedy = (size_t)n_greedy,
+                               .seconds = (double)seconds,
+                               .kl_bound = (double)kl_bound,
+                               .cache = no_cache ? NULL : cmd_cache_folder(cache, sizeof cache),
+                               .resume = resume};
+    o.session.n_ctx = model_args.n_ctx ? model_args.n_ctx : prompt_tokens + n_greedy + 512;
+    o.session.n_threads = model_args.n_threads;
+    o.session.n_batch = model_args.n_batch;
+    o.session.poll = model_args.poll;
+    o.session.gates = model_args.set; /* below the ladder's own: which kernel an op takes once it may */
+    interrupt_session(NULL);
+    int rc = ladder_run(m, &o, each, progress, c, all_local, &e);
+    progress_end();
+    if (c->failed.code)
+        return cmd_fail(&c->failed);
+    if (rc)
+        return cmd_fail(&e);
+    json_t *verdict = json_pack("{s:s}", "verdict", *all_local ? "all local" : "not all local");
+    rc = journal_record(c->rec.journal, c->rec.run, "verdict", verdict, NULL, &e) ? cmd_fail(&e) : 0;
+    json_decref(verdict);
+    return rc;
+}
+
 static int run(int n_args, char **args)
 {
     struct hone_model *m = NULL;
-    struct hone_error e = {0};
     struct climber c = {0};
-    char cache[4096];
     bool all_local = false;
     if (n_args)
         return cmd_refuse(HONE_EUSAGE, "ladder: '%s' is no option", args[0]);
@@ -91,27 +149,15 @@ static int run(int n_args, char **args)
     if (jsonl_path && resume && strcmp(jsonl_path, resume) != 0)
         return cmd_refuse(HONE_EUSAGE, "ladder: --resume FILE appends to FILE; --jsonl names another");
     int rc = cmd_open_model(&m);
-    const char *lines = resume ? resume : jsonl_path;
-    if (!rc && lines) {
-        if (resume && access(resume, R_OK) != 0)
-            rc = cmd_refuse(HONE_EINPUT, "%s: %s", resume, strerror(errno));
-        else if (!(c.lines = fopen(lines, "ae")))
-            rc = cmd_refuse(HONE_ERESOURCE, "%s: %s", lines, strerror(errno));
-    }
-    if (!rc) {
-        struct ladder_options o = {.session = hone_session_defaults(), .n_texts = n_texts, .prompt_tokens = (size_t)prompt_tokens, .n_greedy = (size_t)n_greedy,
-                                   .seconds = (double)seconds, .kl_bound = (double)kl_bound,
-                                   .cache = no_cache ? NULL : cmd_cache_folder(cache, sizeof cache), .resume = resume};
-        o.session.n_ctx = model_args.n_ctx ? model_args.n_ctx : prompt_tokens + n_greedy + 512;
-        o.session.n_threads = model_args.n_threads;
-        o.session.n_batch = model_args.n_batch;
-        o.session.poll = model_args.poll;
-        o.session.gates = model_args.set; /* below the ladder's own: which kernel an op takes once it may */
-        interrupt_session(NULL);
-        if (ladder_run(m, &o, each, progress, &c, &all_local, &e))
-            rc = cmd_fail(&e);
-        progress_end();
-    }
+    if (!rc)
+        rc = open_lines(&c);
+    if (!rc)
+        rc = cmd_journal_begin(&c.rec, "ladder", m,
+                               json_pack("{s:i, s:i, s:i, s:f, s:f, s:i, s:i}", "texts", n_texts, "prompt_tokens", prompt_tokens, "greedy", n_greedy,
+                                         "seconds", (double)seconds, "kl_bound", (double)kl_bound, "threads", model_args.n_threads, "n_batch",
+                                         model_args.n_batch));
+    if (!rc)
+        rc = climb(&c, m, &all_local);
     if (!rc) {
         if (!output_json())
             printf("%s\n", all_local ? "all local: the whole graph runs on fast kernels, with no skip flag, no fallback and no decline"
@@ -121,7 +167,7 @@ static int run(int n_args, char **args)
     if (c.lines)
         fclose(c.lines);
     hone_model_close(m);
-    return rc;
+    return cmd_journal_end(&c.rec, rc, NULL);
 }
 
 const struct command command_ladder = {

@@ -20,6 +20,7 @@ static const struct option *options(int *n)
         {"--plan", OPTION_FLAG, &plan_only, NULL, "only plan: what would run, why, and why not the others", 0, 0},
         {"--nodes", OPTION_FLAG, &all_nodes, NULL, "a line for every node, not only the sums", 0, 0},
         {"-o, --output", OPTION_TEXT, &output_format, "FORMAT", "text, json, jsonl or chrome", 0, 0},
+        JOURNAL_OPTIONS,
     };
     *n = (int)(sizeof table / sizeof *table);
     return table;
@@ -80,43 +81,73 @@ static void print_text(const struct trace *t)
         printf("\n%d node(s) where a gate's kernel did not fit\n", t->plan->n_gates_unfit);
 }
 
+/* What a trace leaves in the journal: the unwatched steps, and the sums by op; its nodes would be a hundred kilobytes each time. */
+static int record(const struct recording *rec, const struct trace *t)
+{
+    struct hone_error e = {0};
+    char series[64];
+    json_t *sums = trace_json(t);
+    snprintf(series, sizeof series, "%s%.0d d%d step us", n_prompt > 1 ? "prefill" : "decode", n_prompt > 1 ? n_prompt : 0, depth);
+    int rc = sums ? journal_batch_begin(rec->journal, &e) : err_set(&e, HONE_ERESOURCE, "no memory for the journal");
+    for (int i = 0; i < t->repeats && !rc; i++)
+        rc = journal_sample(rec->journal, rec->run, series, t->steps[i] / 1e3, NULL, &e);
+    json_object_del(sums, "nodes");
+    if (!rc && !json_object_set_new(sums, "n_tokens", json_integer(n_prompt ? n_prompt : 1)))
+        rc = journal_record(rec->journal, rec->run, "check", sums, NULL, &e);
+    int ended = journal_batch_end(rec->journal, &e);
+    json_decref(sums);
+    return rc || ended ? cmd_fail(&e) : 0;
+}
+
+static int print(const struct trace *t, const struct hone_model *m)
+{
+    if (!strcmp(output_format, "chrome")) {
+        output_format = "jsonl";
+        return output_print(trace_chrome(t));
+    }
+    if (!output_json()) {
+        print_text(t);
+        return output_flush();
+    }
+    json_t *all = trace_json(t);
+    json_object_set_new(all, "model", json_string(m->model->gguf->path));
+    json_object_set_new(all, "n_tokens", json_integer(n_prompt ? n_prompt : 1));
+    json_object_set_new(all, "depth", json_integer(depth));
+    return output_print(all);
+}
+
 static int run(int n_args, char **args)
 {
     struct hone_model *m = NULL;
     struct hone_session *s = NULL;
     struct hone_error e = {0};
     struct trace t = {0};
+    struct recording rec = {0};
     if (n_args)
         return cmd_refuse(HONE_EUSAGE, "trace: '%s' is no option", args[0]);
-    int rc = cmd_open_model(&m);
+    int rc = cmd_open_model(&m), n_threads = model_args.n_threads ? model_args.n_threads : cpu_cores();
     if (!rc)
         rc = cmd_open_session(&s, m, NULL);
+    if (!rc && !plan_only)
+        rc = cmd_journal_begin(&rec, "trace", m,
+                               json_pack("{s:i, s:i, s:i, s:i, s:i}", "n_tokens", n_prompt ? n_prompt : 1, "depth", depth, "repeats", repeats,
+                                         "threads", n_threads, "n_batch", model_args.n_batch));
     if (!rc) {
-        struct trace_options o = {n_prompt ? n_prompt : 1, depth, plan_only ? 0 : repeats,
-                                  model_args.n_threads ? model_args.n_threads : cpu_cores()};
+        struct trace_options o = {n_prompt ? n_prompt : 1, depth, plan_only ? 0 : repeats, n_threads};
         interrupt_session(s);
         if (plan_only)
             session_set_dry(s);
         if (trace_run(&t, s, m, &o, &e))
             rc = cmd_fail(&e);
     }
-    if (!rc && !strcmp(output_format, "chrome")) {
-        output_format = "jsonl";
-        rc = output_print(trace_chrome(&t));
-    } else if (!rc && output_json()) {
-        json_t *all = trace_json(&t);
-        json_object_set_new(all, "model", json_string(m->model->gguf->path));
-        json_object_set_new(all, "n_tokens", json_integer(n_prompt ? n_prompt : 1));
-        json_object_set_new(all, "depth", json_integer(depth));
-        rc = output_print(all);
-    } else if (!rc) {
-        print_text(&t);
-        rc = output_flush();
-    }
+    if (!rc && !plan_only)
+        rc = record(&rec, &t);
+    if (!rc)
+        rc = print(&t, m);
     trace_free(&t);
     hone_session_free(s);
     hone_model_close(m);
-    return rc;
+    return cmd_journal_end(&rec, rc, NULL);
 }
 
 const struct command command_trace = {

@@ -220,7 +220,7 @@ static int rederive_check(struct journal *j, int64_t id, json_t **verdict, struc
     json_array_foreach(checks, i, check)
     {
         const json_t *body = json_object_get(check, "body");
-        faults += json_integer_value(json_object_get(body, "faults"));
+        faults += json_integer_value(json_object_get(body, "faults")) + json_is_true(json_object_get(body, "untested"));
         not_run += json_integer_value(json_object_get(body, "not_run"));
         kernels++;
     }
@@ -231,6 +231,31 @@ static int rederive_check(struct journal *j, int64_t id, json_t **verdict, struc
                                                 : "right",
                                       "kernels", kernels, "faults", faults, "not_run", not_run)))
         rc = err_set(e, HONE_ERESOURCE, "no memory for a verdict");
+    return rc;
+}
+
+/* A ladder has come to its end when its last rung, everything local, was kept with nothing left on a reference and no step
+ * declined. */
+static int rederive_ladder(struct journal *j, int64_t id, json_t **verdict, struct hone_error *e)
+{
+    json_t *rungs, *rung;
+    size_t i;
+    bool all_local = false;
+    json_int_t kept = 0;
+    int rc = journal_records(j, id, "check", &rungs, e);
+    json_array_foreach(rungs, i, rung)
+    {
+        const json_t *body = json_object_get(rung, "body");
+        const char *kind = json_string_value(json_object_get(body, "kind"));
+        bool stands = json_is_true(json_object_get(body, "kept"));
+        kept += stands;
+        all_local = kind && !strcmp(kind, "local") && stands && json_integer_value(json_object_get(body, "references")) == 0 &&
+                    json_integer_value(json_object_get(body, "declined")) == 0;
+    }
+    if (!rc && !(*verdict = json_pack("{s:s, s:I, s:I}", "verdict", all_local ? "all local" : "not all local", "rungs",
+                                      (json_int_t)json_array_size(rungs), "kept", kept)))
+        rc = err_set(e, HONE_ERESOURCE, "no memory for a verdict");
+    json_decref(rungs);
     return rc;
 }
 
@@ -246,6 +271,8 @@ int journal_rederive(struct journal *j, const json_t *run, json_t **verdict, boo
         rc = ab_record_derive(j, id, verdict, &own);
     else if (kind && !strcmp(kind, "check"))
         rc = rederive_check(j, id, verdict, &own);
+    else if (kind && !strcmp(kind, "ladder"))
+        rc = rederive_ladder(j, id, verdict, &own);
     if (rc && e)
         *e = own;
     const json_t *recorded = json_object_get(run, "verdict");

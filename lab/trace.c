@@ -60,8 +60,12 @@ static int measure(struct trace *t, struct hone_session *s, const struct hone_to
     session_observe(s, NULL);
     for (size_t i = 0; i < n && !rc; i++)
         t->nodes[i].ns = stats_median(w.samples + i * repeats, repeats);
-    if (!rc)
+    if (!rc && !(t->steps = malloc(repeats * sizeof *t->steps)))
+        rc = err_set(e, HONE_ERESOURCE, "no memory for %zu samples", repeats);
+    if (!rc) {
+        memcpy(t->steps, whole, repeats * sizeof *whole);
         t->step_ns = stats_median(whole, repeats);
+    }
     free(w.samples);
     free(whole);
     return rc;
@@ -126,7 +130,9 @@ int trace_run(struct trace *t, struct hone_session *s, const struct hone_model *
 void trace_free(struct trace *t)
 {
     free(t->nodes);
+    free(t->steps);
     t->nodes = NULL;
+    t->steps = NULL;
 }
 
 const char *trace_layer_kind(const struct trace *t, int step)

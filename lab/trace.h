@@ -26,6 +26,7 @@ struct trace {
     double step_ns;      /* median of whole steps that nobody watched */
     double roof;         /* bytes a second; 0: not measured */
     int repeats;
+    double *steps;       /* what those took, in their order: repeats of them, ns; malloc'd */
     double spin;         /* debug.spin: the share by which steps were made longer; 0 of an honest one */
     struct decline declines[32]; /* by fusion: the outcome */
 };

@@ -17,6 +17,11 @@ models() {
     export HONE_MODELS
 }
 HONE_MODELS=${HONE_MODELS:-}
+# What tests measure is recorded in a journal of their own.
+journal=$(mktemp -d)
+trap 'rm -rf "$journal"' EXIT
+HONE_JOURNAL=$journal/journal.db
+export HONE_JOURNAL
 passed=0 failed=0 skipped=0 failures=
 
 run() { # name command...
