@@ -368,7 +368,7 @@ static void test_model_identity(void **state)
     struct hone_error e = {0};
     char path[160], cache[160], command[400];
     struct sha256 sum;
-    struct model *m;
+    struct model *m = NULL;
     snprintf(path, sizeof path, "%s.gguf", db);
     snprintf(cache, sizeof cache, "%s.cache", db);
     snprintf(command, sizeof command, "mkdir '%s'", cache);
