@@ -117,14 +117,14 @@ static int read_job(struct job *j, const json_t *job, struct hone_error *e)
     return rc;
 }
 
-/* The step's wanted rows: hashed, written. */
-static int keep_rows(struct job *j, struct hone_error *e)
+/* The step's wanted rows: hashed and, of the job's own tokens, written. */
+static int keep_rows(struct job *j, bool write, struct hone_error *e)
 {
     size_t size = (size_t)j->n_vocab * sizeof(float), i = 0;
     for (const float *row; (row = hone_session_logits(j->s, i)); i++) {
         uint64_t h[2] = {j->hash, hash64(row, size)};
         j->hash = hash64(h, sizeof h);
-        if (j->file && fwrite(row, 1, size, j->file) != size)
+        if (write && j->file && fwrite(row, 1, size, j->file) != size)
             return err_set(e, HONE_ERESOURCE, "%s: %s", j->path, strerror(errno));
     }
     j->rows += i;
@@ -140,7 +140,7 @@ static int feed(struct job *j, size_t at, size_t n, struct hone_error *e)
         tokens[i] = (struct hone_token){j->ids[at + i], 0, at + i >= j->from};
     int rc = hone_session_eval(j->s, tokens, n, e);
     free(tokens);
-    return rc ? rc : keep_rows(j, e);
+    return rc ? rc : keep_rows(j, true, e);
 }
 
 static int feed_all(struct job *j, struct hone_error *e)
@@ -169,7 +169,7 @@ static int go_on(struct job *j, json_t *greedy, struct hone_error *e)
         if (i + 1 < j->greedy)
             rc = hone_session_eval(j->s, &(struct hone_token){id, 0, true}, 1, e);
         if (!rc && i + 1 < j->greedy)
-            rc = keep_rows(j, e);
+            rc = keep_rows(j, false, e);
     }
     return rc;
 }

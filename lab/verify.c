@@ -411,6 +411,7 @@ void verify_free(struct verify *v)
     free(v->texts);
     comparison_free(&v->logits);
     json_decref(v->tokenizer);
+    json_decref(v->tokenizer_minor);
     json_decref(v->weights);
     side_close(&v->side[1]);
     side_close(&v->side[0]);

@@ -98,6 +98,7 @@ struct verify {
     struct verify_side side[2];
     bool synthetic, same_file; /* random weights; both sides read the same model file */
     json_t *tokenizer;         /* what differs, sentences; owned */
+    json_t *tokenizer_minor;   /* what differs and matters to other programs alone; owned */
     json_t *weights;           /* what differs, sentences; owned */
     struct verify_text *texts; /* o.n_texts */
     bool compared;             /* false: the vocabularies do not allow it */
@@ -137,10 +138,14 @@ int side_shadow(struct verify *v, int i, struct hone_error *e);
 int verify_facts(struct verify *v, struct hone_error *e);
 /* verify_nodes.c: the step of the first different logits, node by node. folder: for files. */
 int verify_look(struct verify *v, const char *folder, struct hone_error *e);
-/* Fills n from two lists of nodes (node_dump.h) and their files (NULL: none). For tests. */
 struct gguf;
-int verify_nodes_compare(struct verify_nodes *n, const json_t *a, const json_t *b, const struct gguf *file_a,
-                         const struct gguf *file_b, struct hone_error *e);
+struct node_lists {
+    const json_t *a, *b;                  /* node_dump.h */
+    const struct gguf *file_a, *file_b;   /* their values; NULL: none */
+    const struct gguf *model_a, *model_b; /* whose weights they read; equal pointers: the same ones */
+};
+/* Fills n from two lists of nodes. For tests. */
+void verify_nodes_compare(struct verify_nodes *n, const struct node_lists *l);
 /* The first tensor, by A's order, that both have and whose bits differ: its place in A's list and in B's; -1: none. */
 int verify_nodes_first(const json_t *a, const json_t *b, int *in_b);
 /* verify_judge.c: class, reasons and notes from all that was found. */

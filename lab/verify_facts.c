@@ -5,7 +5,6 @@
  * the logits say. */
 #include "lab/verify.h"
 
-#include "lab/eval_job.h"
 #include "lab/vocabulary.h"
 
 #include <stdio.h>
@@ -26,28 +25,24 @@ static void add_weights(struct verify_side *s, const struct node *n)
     }
 }
 
-/* What the side would run, planned here. What its own process says (kernels, KV types) comes later and counts more. */
+/* The weights that the model's graph reads: the same whatever the gates say. What only the side's own process knows (kernels,
+ * KV types) comes later. */
 static int plan_side(struct verify_side *s, struct hone_error *e)
 {
-    struct hone_session_params p = arm_params(s->arm, 64);
+    struct hone_session_params p = hone_session_defaults();
     struct hone_session *session;
     const struct plan *plan;
-    const char *k, *v;
+    p.n_ctx = s->model->model->n_ctx_train < 64 ? s->model->model->n_ctx_train : 64;
     p.n_threads = 1;
-    p.strict = false;
     int rc = hone_session_create(&session, s->model, &p, e);
     if (rc)
         return rc;
     session_set_dry(session);
     rc = session_plan(session, 1, 1, &plan, e);
-    if (!rc)
-        rc = session_kv_formats(session, &k, &v, e);
-    for (int i = 0; i < plan->n_steps && !rc; i++)
+    for (int i = 0; !rc && i < plan->n_steps; i++)
         add_weights(s, plan->steps[i].node);
-    if (!rc) {
-        snprintf(s->type_k, sizeof s->type_k, "%s", k);
-        snprintf(s->type_v, sizeof s->type_v, "%s", v);
-    }
+    snprintf(s->type_k, sizeof s->type_k, "%s", s->arm->set.type_k ? s->arm->set.type_k : "?");
+    snprintf(s->type_v, sizeof s->type_v, "%s", s->arm->set.type_v ? s->arm->set.type_v : "?");
     hone_session_free(session);
     return rc;
 }
@@ -133,7 +128,7 @@ int verify_facts(struct verify *v, struct hone_error *e)
     if (rc)
         return rc;
     const struct gguf *a = v->side[0].model->model->gguf, *b = v->side[1].model->model->gguf;
-    v->tokenizer = a == b ? json_array() : vocabulary_differences(a, b);
+    v->tokenizer = a == b ? json_array() : vocabulary_differences(a, b, &v->tokenizer_minor);
     v->weights = a == b ? json_array() : compare_weights(a, b);
     v->synthetic = model_is_synthetic(v->side[0].model) || model_is_synthetic(v->side[1].model);
     return v->tokenizer && v->weights ? 0 : err_set(e, HONE_ERESOURCE, "no memory for what differs");

@@ -44,6 +44,8 @@ static void judge_sides(struct verify *v)
     if (strcmp(v->side[0].type_k, v->side[1].type_k) != 0 || strcmp(v->side[0].type_v, v->side[1].type_v) != 0)
         note(v, "the KV cache is %s/%s in A, %s/%s in B", v->side[0].type_k, v->side[0].type_v, v->side[1].type_k,
              v->side[1].type_v);
+    for (size_t i = 0; i < json_array_size(v->tokenizer_minor); i++)
+        note(v, "for other programs: %s", json_string_value(json_array_get(v->tokenizer_minor, i)));
     for (size_t i = 0; i < json_array_size(v->weights); i++)
         note(v, "other weights: %s", json_string_value(json_array_get(v->weights, i)));
     if (!v->side[0].has_jobs || !v->side[1].has_jobs)

@@ -18,10 +18,29 @@ static const char probe[] = "The quick brown fox can't jump 12345 times,  or 3.1
                             "e, \xd0\xbf\xd1\x80\xd0\xb8\xd0\xb2\xd0\xb5\xd1\x82, \xe4\xbd\xa0\xe5\xa5\xbd, "
                             "\xd7\xa9\xd7\x9c\xd7\x95\xd7\x9d \xf0\x9f\x98\x80 don't DON'T I'll    end<|im_end|></s>";
 
+static bool begins(struct gguf_string s, const char *word)
+{
+    return s.size >= strlen(word) && !memcmp(s.data, word, strlen(word));
+}
+
+/* Of no consequence for what a text becomes, and often added or left out by whoever converts a model. */
+static bool is_minor(const struct gguf_value *v)
+{
+    static const char *const names[] = {"padding_token_id", "seperator_token_id", "separator_token_id",
+                                        "mask_token_id",    "cls_token_id",       "fim_",
+                                        "prefix_token_id",  "suffix_token_id",    "middle_token_id"};
+    if (!begins(v->key, "tokenizer.ggml."))
+        return true;
+    struct gguf_string rest = {v->key.data + 15, v->key.size - 15};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (begins(rest, names[i]))
+            return true;
+    return false;
+}
+
 static bool concerns(const struct gguf_value *v)
 {
-    return v->key.size >= strlen(prefix) && !memcmp(v->key.data, prefix, strlen(prefix)) &&
-           !(v->key.size >= strlen(chat_template) && !memcmp(v->key.data, chat_template, strlen(chat_template)));
+    return begins(v->key, prefix) && !begins(v->key, chat_template);
 }
 
 static bool is_string(const struct gguf_value *v)
@@ -48,7 +67,7 @@ uint64_t vocabulary_hash(const struct gguf *g)
 {
     uint64_t sum = 0; /* in any order of the keys */
     for (int64_t i = 0; i < g->n_values; i++)
-        if (concerns(&g->values[i]))
+        if (concerns(&g->values[i]) && !is_minor(&g->values[i]))
             sum += value_hash(&g->values[i]);
     return sum;
 }
@@ -157,15 +176,15 @@ static void compare_probe(json_t *list, const struct gguf *a, const struct gguf 
     token_list_free(&y);
 }
 
-json_t *vocabulary_differences(const struct gguf *a, const struct gguf *b)
+/* A's keys, then those that only B has; those that matter or those that do not. */
+static void compare_keys(json_t *list, const struct gguf *a, const struct gguf *b, bool minor)
 {
-    json_t *list = json_array();
-    for (int pass = 0; list && pass < 2; pass++) { /* A's keys, then those that only B has */
+    for (int pass = 0; pass < 2; pass++) {
         const struct gguf *own = pass ? b : a, *other = pass ? a : b;
         for (int64_t i = 0; i < own->n_values; i++) {
             const struct gguf_value *v = &own->values[i];
             char key[256];
-            if (!concerns(v) || v->key.size >= sizeof key)
+            if (!concerns(v) || is_minor(v) != minor || v->key.size >= sizeof key)
                 continue;
             memcpy(key, v->key.data, v->key.size);
             key[v->key.size] = 0;
@@ -176,7 +195,18 @@ json_t *vocabulary_differences(const struct gguf *a, const struct gguf *b)
                 compare_value(list, key, NULL, v);
         }
     }
-    if (list)
-        compare_probe(list, a, b);
+}
+
+json_t *vocabulary_differences(const struct gguf *a, const struct gguf *b, json_t **minor)
+{
+    json_t *list = json_array();
+    if (minor)
+        *minor = json_array();
+    if (!list || (minor && !*minor))
+        return list;
+    compare_keys(list, a, b, false);
+    compare_probe(list, a, b);
+    if (minor)
+        compare_keys(*minor, a, b, true);
     return list;
 }

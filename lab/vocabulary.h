@@ -8,11 +8,11 @@
 #include <jansson.h>
 
 /* Of all that decides what ids mean and what a text becomes: tokens, kinds, merges, scores, special ids; not of the chat
- * template. */
+ * template, nor of what only other programs use (padding, fill-in-the-middle). */
 uint64_t vocabulary_hash(const struct gguf *g);
-/* What tells b's tokenizer from a's, as an array of sentences (empty: nothing does): every tokenizer key that differs, with the
- * first place and how many there are, and the ids of a probe text of many kinds of words, digits, spaces and scripts. NULL: no
- * memory. */
-json_t *vocabulary_differences(const struct gguf *a, const struct gguf *b);
+/* What tells b's tokenizer from a's, as an array of sentences (empty: nothing does): every such key that differs, with the
+ * first place and how many there are, and the ids of a probe text of many kinds of words, digits, spaces and scripts. *minor,
+ * unless minor is NULL: the keys that only other programs use, likewise. NULL: no memory. */
+json_t *vocabulary_differences(const struct gguf *a, const struct gguf *b, json_t **minor);
 
 #endif

@@ -3,7 +3,6 @@
 #include "hone_kernel.h"
 
 #include <math.h>
-#include <time.h>
 
 static int fits(const struct hone_node *node, char *why, size_t size)
 {
@@ -46,13 +45,13 @@ static int run_one(const struct hone_ctx *ctx, const struct hone_node *node, int
     return add(node, ith, nth, 0.01f);
 }
 
-/* Another value each time. */
+/* Another value each time, also in another process: an address is as good as a die. */
 static int run_unsteady(const struct hone_ctx *ctx, const struct hone_node *node, int32_t ith, int32_t nth)
 {
-    struct timespec t;
+    static int calls;
+    uintptr_t die = (uintptr_t)&calls >> 12;
     (void)ctx;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return add(node, ith, nth, (float)(t.tv_nsec % 1000003) * 1e-9f);
+    return add(node, ith, nth, (float)(die % 1000003) * 1e-9f);
 }
 
 static int run_norm(const struct hone_node *node, int32_t ith, int32_t nth, double factor)
@@ -89,6 +88,22 @@ static int run_norm_epsilon(const struct hone_ctx *ctx, const struct hone_node *
     return run_norm(node, ith, nth, 1 + 1e-5);
 }
 
+/* Every token is token 0, so the text is one token for ever. */
+static int run_stuck(const struct hone_ctx *ctx, const struct hone_node *node, int32_t ith, int32_t nth)
+{
+    int64_t n = node->out->ne[0];
+    if (ith == 0)
+        for (int64_t row = 0; row < hone_rows(node->out); row++)
+            memcpy(row_of(node->out, row), ctx->read_row(node->src[0], 0, 0, 0, ctx->scratch), (size_t)n * sizeof(float));
+    (void)nth;
+    return 0;
+}
+
+static uint64_t scratch_row(const struct hone_node *node)
+{
+    return sizeof(float) * (uint64_t)node->out->ne[0];
+}
+
 #define SIZE .size = sizeof(struct hone_kernel)
 static const struct hone_kernel list[] = {
     {SIZE, .op = "add", .variant = "right", .fits = fits, .run = run_right},
@@ -96,7 +111,8 @@ static const struct hone_kernel list[] = {
     {SIZE, .op = "add", .variant = "unsteady", .fits = fits, .run = run_unsteady},
     {SIZE, .op = "rms_norm_mul", .variant = "right", .fits = fits, .run = run_norm_right},
     {SIZE, .op = "rms_norm_mul", .variant = "epsilon", .fits = fits, .run = run_norm_epsilon},
+    {SIZE, .op = "get_rows", .variant = "stuck", .layout = "any", .fits = fits, .scratch = scratch_row, .run = run_stuck},
 };
-static const struct hone_kernel *const kernels[] = {&list[0], &list[1], &list[2], &list[3], &list[4], NULL};
+static const struct hone_kernel *const kernels[] = {&list[0], &list[1], &list[2], &list[3], &list[4], &list[5], NULL};
 
 const struct hone_plugin hone_plugin = {HONE_PLUGIN_HEAD, .name = "wrong", .version = "1.0", .kernels = kernels};
