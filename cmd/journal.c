@@ -131,8 +131,25 @@ static int parse_id(const char *text, int64_t *id)
 
 /* ---- list */
 
-/* What there is to say of a run in a few words: what became of it, else what was concluded, else what was hoped. */
-static void put_story(const json_t *run)
+/* The first series of a run and its median. */
+static void put_headline(struct journal *j, int64_t id)
+{
+    struct journal_series_list l;
+    struct hone_error ignored = {0};
+    if (journal_series(j, id, &l, &ignored))
+        return;
+    if (l.n) {
+        double *x = l.list[0].values;
+        stats_sort(x, l.list[0].n);
+        journal_put(l.list[0].name, 40, false);
+        printf(" %.5g", stats_quantile(x, l.list[0].n, 0.5));
+    }
+    journal_series_free(&l);
+}
+
+/* What there is to say of a run in a few words: what became of it, else what was concluded, else what was measured, with what
+ * was hoped. */
+static void put_story(struct journal *j, const json_t *run)
 {
     const char *outcome = journal_word(run, "outcome", "outcome"), *text = journal_word(run, "outcome", "text");
     const char *verdict = journal_word(run, "verdict", "verdict"), *hypothesis = journal_word(run, "hypothesis", NULL);
@@ -140,15 +157,20 @@ static void put_story(const json_t *run)
         journal_put(outcome, 20, false);
         fputs(*outcome && *text ? ": " : "", stdout);
         journal_put(text, 60, false);
-    } else if (*verdict) {
+        return;
+    }
+    if (*verdict)
         journal_put(verdict, 40, false);
-    } else if (*hypothesis) {
+    else
+        put_headline(j, json_integer_value(json_object_get(run, "id")));
+    if (*hypothesis) {
+        fputs("; ", stdout);
         journal_put(hypothesis, 60, false);
         putchar('?');
     }
 }
 
-static void put_run(const json_t *run)
+static void put_run(struct journal *j, const json_t *run)
 {
     printf("%7lld  ", (long long)json_integer_value(json_object_get(run, "id")));
     journal_put_time(journal_word(run, "at", NULL));
@@ -163,7 +185,7 @@ static void put_run(const json_t *run)
     printf(" %7lld  ", (long long)json_integer_value(json_object_get(run, "samples")));
     journal_put(journal_word(run, "status", NULL), 11, true);
     putchar(' ');
-    put_story(run);
+    put_story(j, run);
     putchar('\n');
 }
 
@@ -188,7 +210,7 @@ static int run_list(struct journal *j)
         if (output_json() && (rc = output_print(json_incref(run))))
             break;
         if (!output_json())
-            put_run(run);
+            put_run(j, run);
     }
     if (!json_array_size(runs))
         fprintf(stderr, "hone: no run in %s is like that\n", journal_path(j));

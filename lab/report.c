@@ -522,7 +522,7 @@ static int checks(const struct making *m)
                 derived = NULL;
             const char *verdict = derived ? word(derived, "verdict", NULL) : word(run, "verdict", "verdict");
             if (!*verdict)
-                verdict = word(run, "outcome", "status");
+                verdict = word(run, "status", NULL);
             if (!s) {
                 s = report_section(m->r, "Correctness");
                 report_columns(s, columns, sizeof columns / sizeof *columns);
