@@ -29,8 +29,11 @@ void session_observe(struct hone_session *s, const struct observer *o);
 /* The share by which debug.spin makes every step longer; 0: not at all. Whatever prints a speed says it when it is not 0, and such a
  * run is no result. */
 double session_spin(const struct hone_session *s);
-/* Bytes of the KV cells, and of the values and scratch of the plans made so far. */
+/* Bytes of the KV cells, of the recurrent states with their snapshots, and of the values and scratch of the plans made so far. */
 size_t session_kv_bytes(const struct hone_session *s);
+size_t session_state_bytes(const struct hone_session *s);
+/* The position that a rewind to `length` reaches, at most: length itself where no layer has a recurrent state. */
+int32_t session_rewind_reach(const struct hone_session *s, int32_t seq, int32_t length);
 size_t session_value_bytes(const struct hone_session *s);
 
 #endif

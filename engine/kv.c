@@ -39,7 +39,7 @@ static int check_format(const struct model *m, enum format_id id, const char *wh
     return 0;
 }
 
-int kv_create(struct kv *kv, const struct model *m, int32_t n_ctx, int32_t n_seq, enum format_id k, enum format_id v,
+int kv_create(struct kv *kv, const struct model *m, int32_t n_ctx, int32_t n_seq, enum format_id k, enum format_id v, size_t promised,
               struct hone_error *e)
 {
     *kv = (struct kv){.n_ctx = n_ctx, .n_seq = n_seq};
@@ -49,6 +49,8 @@ int kv_create(struct kv *kv, const struct model *m, int32_t n_ctx, int32_t n_seq
     if (rc)
         return rc;
     size_t per_position = cell_bytes(m, k, v) * (size_t)n_seq, available = pages_available();
+    if (available)
+        available = available > promised ? available - promised : 1;
     if ((int64_t)n_ctx * n_seq > INT32_MAX)
         return err_set(e, HONE_EUSAGE, "a context of %d for %d sequences is more than 2^31 cells", n_ctx, n_seq);
     if (available && per_position && (size_t)n_ctx > available / per_position)

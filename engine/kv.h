@@ -23,8 +23,9 @@ struct kv {
 
 /* Bytes that n_cells cells of all layers take. */
 size_t kv_bytes(const struct model *m, enum format_id k, enum format_id v, int64_t n_cells);
-/* Allocates for n_seq sequences of n_ctx positions. HONE_ERESOURCE names need, what is available and the n_ctx that would fit. */
-int kv_create(struct kv *kv, const struct model *m, int32_t n_ctx, int32_t n_seq, enum format_id k, enum format_id v,
+/* Allocates for n_seq sequences of n_ctx positions; so many bytes are promised to others. HONE_ERESOURCE names need, what is available and
+ * the n_ctx that would fit. */
+int kv_create(struct kv *kv, const struct model *m, int32_t n_ctx, int32_t n_seq, enum format_id k, enum format_id v, size_t promised,
               struct hone_error *e);
 void kv_free(struct kv *kv);
 /* Appends one position to seq and returns its cell. There is room: length[seq] < n_ctx. */

@@ -5,6 +5,7 @@
  * and pays for them with work at every prompt's last chunk. All plans share one block for values, which grows to the largest. */
 #include "engine/engine.h"
 #include "engine/kv.h"
+#include "engine/states.h"
 
 #include "base/clock.h"
 #include "base/cpu.h"
@@ -35,6 +36,7 @@ struct hone_session {
     struct gates gates;
     struct pool *pool;
     struct kv kv;
+    struct states states;
     struct planned plans[MAX_PLANS];
     uint64_t clock;
     void *values;
@@ -53,7 +55,8 @@ struct hone_session {
 
 struct hone_session_params hone_session_defaults(void)
 {
-    return (struct hone_session_params){.size = sizeof(struct hone_session_params), .n_seq = 1, .n_batch = 512, .poll = 50};
+    return (struct hone_session_params){.size = sizeof(struct hone_session_params), .n_seq = 1, .n_batch = 512, .poll = 50,
+                                         .n_snapshots = 4};
 }
 
 static int kv_format(const char *name, bool reference, const char *flag, enum format_id *out, struct hone_error *e)
@@ -77,6 +80,8 @@ static int check_params(const struct hone_session_params *p, struct hone_error *
         return err_set(e, HONE_EUSAGE, "a batch of %d; 1 to 65536 are possible", p->n_batch);
     if (p->n_threads < 0 || p->n_threads > 1024)
         return err_set(e, HONE_EUSAGE, "%d threads; 1 to 1024 are possible, 0 is one a core", p->n_threads);
+    if (p->n_snapshots < 1 || p->n_snapshots > STATES_MAX_SNAPSHOTS)
+        return err_set(e, HONE_EUSAGE, "%d snapshots; 1 to %d are possible", p->n_snapshots, STATES_MAX_SNAPSHOTS);
     return 0;
 }
 
@@ -132,7 +137,9 @@ static int session_open(struct hone_session *s, struct hone_error *e)
         log_line(LOG_WARN, "%d threads on %d processors are slower than one each", p->n_threads, cpu_processors());
     if (p->n_ctx > s->model->n_ctx_train)
         log_line(LOG_WARN, "a context of %d is longer than the %d that the model was trained on", p->n_ctx, s->model->n_ctx_train);
-    rc = kv_create(&s->kv, s->model, p->n_ctx, p->n_seq, k, v, e);
+    rc = states_create(&s->states, s->model, p->n_seq, p->n_snapshots, e);
+    if (!rc)
+        rc = kv_create(&s->kv, s->model, p->n_ctx, p->n_seq, k, v, s->states.bytes, e);
     if (rc)
         return rc;
     s->pool = pool_create(p->n_threads, p->poll, e);
@@ -180,6 +187,7 @@ void hone_session_free(struct hone_session *s)
         planned_free(&s->plans[i]);
     pool_free(s->pool);
     kv_free(&s->kv);
+    states_free(&s->states);
     gates_free(&s->gates);
     pages_free(s->values, s->value_bytes);
     free(s->scratch);
@@ -234,6 +242,11 @@ static int plan_make(struct hone_session *s, struct planned *p, int32_t n_tokens
     if (in->map) { /* the map is large and lives across steps: the step reads it where it is */
         in->map->kind = TENSOR_STATE;
         in->map->data = s->kv.map;
+    }
+    if (s->states.n_slots) {
+        in->slots = graph_input(g, "slots", FORMAT_I32, 2, (int64_t[]){2, s->states.n_seq});
+        in->conv = s->states.conv;
+        in->delta = s->states.delta;
     }
     if (!g->error.code)
         s->model->arch->build(s->model, g, in);
@@ -349,6 +362,18 @@ size_t session_kv_bytes(const struct hone_session *s)
     return s->kv.bytes;
 }
 
+size_t session_state_bytes(const struct hone_session *s)
+{
+    return s->states.bytes;
+}
+
+int32_t session_rewind_reach(const struct hone_session *s, int32_t seq, int32_t length)
+{
+    while (length > 0 && !states_can_rewind(&s->states, seq, length))
+        length--;
+    return length;
+}
+
 size_t session_value_bytes(const struct hone_session *s)
 {
     return s->value_bytes + s->scratch_stride * (size_t)s->params.n_threads;
@@ -385,6 +410,8 @@ static void inputs_set(struct hone_session *s, const struct planned *p, const st
 {
     int32_t *ids = p->in.tokens->data, *pos = p->in.positions->data, *seqs = p->in.sequences->data, *cells = p->in.cells->data,
             *outputs = p->in.outputs->data;
+    if (p->in.slots)
+        memcpy(p->in.slots->data, s->states.slots, 2 * (size_t)s->states.n_seq * sizeof *s->states.slots);
     outputs[0] = n - 1; /* of a chunk whose logits nobody wants */
     for (int32_t i = 0, o = 0; i < n; i++) {
         ids[i] = tokens[i].id;
@@ -468,12 +495,41 @@ static int eval_check(struct hone_session *s, const struct hone_token *tokens, s
     return 0;
 }
 
+/* The cells of a chunk's tokens, and for each sequence in it a slot to write; which sequences those are goes to `seen`. */
+static void chunk_begin(struct hone_session *s, const struct hone_token *tokens, size_t n, int32_t *positions, bool *moving, bool *seen)
+{
+    memset(seen, 0, (size_t)s->kv.n_seq * sizeof *seen);
+    for (size_t j = 0; j < n; j++) {
+        int32_t seq = tokens[j].seq;
+        positions[j] = s->kv.length[seq];
+        kv_append(&s->kv, seq);
+        if (!moving[seq])
+            states_begin(&s->states, seq);
+        moving[seq] = seen[seq] = true;
+    }
+}
+
+static void eval_end(struct hone_session *s, const bool *moving, const int32_t *before, bool failed)
+{
+    if (failed)
+        s->n_logits = 0;
+    for (int32_t q = 0; q < s->kv.n_seq; q++) {
+        if (failed)
+            kv_truncate(&s->kv, q, before[q]);
+        if (moving[q] && failed)
+            states_abort(&s->states, q);
+        else if (moving[q])
+            states_commit(&s->states, q, s->kv.length[q]);
+    }
+}
+
 int hone_session_eval(struct hone_session *s, const struct hone_token *tokens, size_t n, struct hone_error *e)
 {
     struct hone_error own = {0};
     INVARIANT(!s->dry);
     int rc = eval_check(s, tokens, n, &own);
     int32_t before[64], *positions = NULL;
+    bool moving[64] = {false}, seen[64];
     if (!rc) {
         positions = malloc(n * sizeof *positions + 1);
         rc = positions ? 0 : err_set(&own, HONE_ERESOURCE, "no memory for %zu tokens", n);
@@ -485,18 +541,14 @@ int hone_session_eval(struct hone_session *s, const struct hone_token *tokens, s
         for (size_t i = 0; i < n && !rc; i += progress.now) {
             progress.done = i;
             progress.now = n - i < (size_t)s->params.n_batch ? n - i : (size_t)s->params.n_batch;
-            for (size_t j = i; j < i + progress.now; j++) {
-                positions[j] = s->kv.length[tokens[j].seq];
-                kv_append(&s->kv, tokens[j].seq);
-            }
+            chunk_begin(s, tokens + i, progress.now, positions + i, moving, seen);
             rc = eval_chunk(s, tokens + i, positions + i, (int32_t)progress.now, s->params.progress && n > 1 ? &progress : NULL,
                             &own);
-        }
-        if (rc) {
-            s->n_logits = 0;
             for (int32_t q = 0; q < s->kv.n_seq; q++)
-                kv_truncate(&s->kv, q, before[q]);
+                if (seen[q])
+                    states_next(&s->states, q);
         }
+        eval_end(s, moving, before, rc != 0);
         if (rc == HONE_ECANCELED)
             atomic_store(&s->cancel, 0);
     }
@@ -533,8 +585,15 @@ int hone_session_rewind(struct hone_session *s, int32_t seq, int32_t length, str
     int rc = check_seq(s, seq, &own);
     if (!rc && (length < 0 || length > s->kv.length[seq]))
         rc = err_set(&own, HONE_EUSAGE, "sequence %d holds %d positions; it cannot go back to %d", seq, s->kv.length[seq], length);
-    if (!rc)
+    if (!rc && length < s->kv.length[seq] && !states_can_rewind(&s->states, seq, length)) {
+        char text[STATES_MAX_SNAPSHOTS * 13];
+        rc = err_set(&own, HONE_EUSAGE, "sequence %d has a recurrent state: it can go back to %.300s, not to %d", seq,
+                     states_positions(&s->states, seq, text, sizeof text), length);
+    }
+    if (!rc) {
         kv_truncate(&s->kv, seq, length);
+        states_rewind(&s->states, seq, length);
+    }
     if (e)
         *e = own;
     return rc;
@@ -546,8 +605,10 @@ int hone_session_fork(struct hone_session *s, int32_t from, int32_t to, struct h
     int rc = check_seq(s, from, &own);
     if (!rc)
         rc = check_seq(s, to, &own);
-    if (!rc)
+    if (!rc) {
         kv_fork(&s->kv, from, to);
+        states_fork(&s->states, from, to);
+    }
     if (e)
         *e = own;
     return rc;

@@ -17,7 +17,7 @@ enum fusion_id {
 };
 #undef FUSION
 
-enum { MAX_PARTS = 12 };
+enum { MAX_PARTS = 16 };
 
 /* Early: on the graph as built. Late: once kernels are chosen and quantize nodes exist. */
 enum fuse_stage { FUSE_EARLY, FUSE_LATE };

@@ -66,6 +66,7 @@ struct hone_session_params {
     bool strict;          /* a gate that names a kernel which does not fit, or a fallback, is an error */
     hone_progress_fn *progress; /* of a long eval; may be NULL */
     void *progress_user;
+    int32_t n_snapshots;  /* recurrent states that each sequence keeps to go back to, beside where it stands; 1 to 64 */
 };
 struct hone_session_params hone_session_defaults(void);
 
@@ -88,7 +89,8 @@ const float *hone_session_logits(const struct hone_session *s, size_t i);
 int32_t hone_greedy(const struct hone_session *s);
 /* Tokens that a sequence holds. */
 int32_t hone_session_length(const struct hone_session *s, int32_t seq);
-/* Forgets what a sequence holds from position `length` on. */
+/* Forgets what a sequence holds from position `length` on. Where layers have a recurrent state only some positions are left to go back to: 0,
+ * where an eval ended before (the last one and the first are always kept, n_snapshots in all), and where it is. The error names them. */
 int hone_session_rewind(struct hone_session *s, int32_t seq, int32_t length, struct hone_error *e);
 /* Makes sequence `to` hold what `from` holds; the cells are shared until one of them is written over. */
 int hone_session_fork(struct hone_session *s, int32_t from, int32_t to, struct hone_error *e);

@@ -8,7 +8,7 @@
  *   case.data.<i>         the bytes of tensor i, where it is no view and the node reads it
  *   case.node.op          a text each: the parts of a fused node in running order, then the node itself
  *   case.node.params      "eps=0x1.4f8b58p-17 ..."
- *   case.node.src         MAX_SRC indices each, -1: absent; case.node.out: one each
+ *   case.node.src         as many indices each (MAX_SRC of the hone that wrote it), -1: absent; case.node.out: one each
  *   case.also             indices, where a fused node leaves more than its output
  *
  * The reader trusts none of it. Shapes must exist, a view must lie within its base, each node's shape rule must give what the
@@ -414,11 +414,12 @@ static int check_shape(const struct reading *r, int i)
 static int read_node(const struct reading *r, int i, const struct gguf_value *src, const struct gguf_value *out, bool fused)
 {
     struct node *n = &r->nodes[i];
+    int each = (int)src->n / r->n_nodes;
     const struct op_desc *op = op_get(n->op);
     if (op->alias || op->fused != fused)
         return refuse(r, "node %d cannot be %s", i, op->name);
-    for (int j = 0; j < MAX_SRC; j++) {
-        n->src[j] = tensor_at(r, src, i * MAX_SRC + j);
+    for (int j = 0; j < each; j++) {
+        n->src[j] = tensor_at(r, src, i * each + j);
         n->n_src = n->src[j] ? j + 1 : n->n_src;
     }
     n->out = tensor_at(r, out, i);
@@ -483,10 +484,12 @@ static int read_nodes(struct reading *r)
         return HONE_EINPUT;
     uint64_t n = ops->n;
     const struct gguf_value *params = array(r, "case.node.params", GGUF_STRING, n, 0);
-    const struct gguf_value *src = params ? array(r, "case.node.src", GGUF_I32, n * MAX_SRC, 0) : NULL;
+    const struct gguf_value *src = params ? array(r, "case.node.src", GGUF_I32, 0, n * MAX_SRC) : NULL;
     const struct gguf_value *out = src ? array(r, "case.node.out", GGUF_I32, n, 0) : NULL;
     if (!out)
         return HONE_EINPUT;
+    if (src->n % n)
+        return refuse(r, "key case.node.src has %llu items for %llu nodes", (unsigned long long)src->n, (unsigned long long)n);
     r->n_nodes = (int)n;
     r->nodes = arena_array(&r->s->arena, n, sizeof *r->nodes);
     if (!r->nodes)

@@ -24,7 +24,11 @@ static int each_result(struct node_dump *d, const struct step *s, result_fn *fn)
         bool state = (t->base ? t->base : t)->kind == TENSOR_STATE;
         if (t != n->out && (state || node_leaves(n, t)) && format_get(t->format)->unpack)
             rc = fn(d, s, t);
+        if (!rc && node_updates(n->parts[i]))
+            rc = fn(d, s, node_updates(n->parts[i]));
     }
+    if (!rc && node_updates(n))
+        rc = fn(d, s, node_updates(n));
     return rc || !format_get(n->out->format)->unpack ? rc : fn(d, s, n->out);
 }
 

@@ -119,7 +119,11 @@ static int each_result(struct watcher *w, const struct step *s, result_fn *fn)
         bool state = tensor_root(t)->kind != TENSOR_VALUE;
         if (t != n->out && (state || node_leaves(n, t)))
             rc = fn(w, s, t);
+        if (!rc && node_updates(n->parts[i]))
+            rc = fn(w, s, node_updates(n->parts[i]));
     }
+    if (!rc && node_updates(n))
+        rc = fn(w, s, node_updates(n));
     return rc ? rc : fn(w, s, n->out);
 }
 

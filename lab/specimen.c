@@ -78,13 +78,18 @@ static void add_result(struct specimen *s, struct tensor *t)
         s->results[s->n_results++] = t;
 }
 
-/* out, also, and what parts write in place: states live on whether somebody reads the part's output or not. */
+/* out, also, and what is written in place: states live on whether somebody reads the part's output or not. */
 static void find_results(struct specimen *s)
 {
     const struct node *n = s->node;
-    for (int i = 0; i < n->n_parts; i++)
+    for (int i = 0; i < n->n_parts; i++) {
         if (tensor_root(n->parts[i]->out)->kind != TENSOR_VALUE)
             add_result(s, n->parts[i]->out);
+        if (node_updates(n->parts[i]))
+            add_result(s, node_updates(n->parts[i]));
+    }
+    if (node_updates(n))
+        add_result(s, node_updates(n));
     for (int i = 0; i < n->n_also; i++)
         add_result(s, n->also[i]);
     add_result(s, n->out);
@@ -245,7 +250,8 @@ static void copy_contents(struct specimen *s, const struct case_run *c)
 static void mark_weights(struct node *n)
 {
     struct tensor *w = n->src[0];
-    if ((n->op == OP_MUL_MAT || n->op == OP_GET_ROWS) && w->ne[2] == 1 && w->ne[3] == 1 && tensor_contiguous(w)) {
+    bool matrices = n->op == OP_MUL_MAT_ID ? w->ne[3] == 1 : w->ne[2] == 1 && w->ne[3] == 1;
+    if ((n->op == OP_MUL_MAT || n->op == OP_GET_ROWS || n->op == OP_MUL_MAT_ID) && matrices && tensor_contiguous(w)) {
         w->kind = TENSOR_WEIGHT;
         w->rows = w->data;
     }

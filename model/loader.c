@@ -128,10 +128,11 @@ struct tensor *loader_tensor(struct loader *l, const char *name, int optional, i
     struct model *m = l->model;
     char full[NAME_SIZE + 32];
     const char *suffix = strchr(name, '.') ? "" : ".weight";
+    int bare = (int)strlen(name) - (name[strlen(name) - 1] == '.');
     if (l->layer >= 0)
-        snprintf(full, sizeof full, "blk.%d.%s%s", l->layer, name, suffix);
+        snprintf(full, sizeof full, "blk.%d.%.*s%s", l->layer, bare, name, suffix);
     else
-        snprintf(full, sizeof full, "%s%s", name, suffix);
+        snprintf(full, sizeof full, "%.*s%s", bare, name, suffix);
     if (l->error.code)
         return NULL;
     const struct gguf_tensor *f = gguf_tensor(m->gguf, full);
@@ -171,4 +172,28 @@ struct tensor *loader_tensor(struct loader *l, const char *name, int optional, i
         m->weights[m->n_weights++] = t;
     l->used[f - m->gguf->tensors] = true;
     return t;
+}
+
+void loader_leave_out(struct loader *l, const char *what_it_does)
+{
+    struct model *m = l->model;
+    char prefix[32];
+    int n = 0;
+    double bytes = 0;
+    if (l->error.code)
+        return;
+    size_t size = (size_t)snprintf(prefix, sizeof prefix, "blk.%d.", l->layer);
+    for (int64_t i = 0; i < m->gguf->n_tensors; i++) {
+        const struct gguf_tensor *t = &m->gguf->tensors[i];
+        if (strncmp(t->cname, prefix, size) != 0)
+            continue;
+        l->used[i] = true;
+        bytes += (double)t->bytes;
+        n++;
+    }
+    char text[160];
+    snprintf(text, sizeof text, "block %d, which %s: %d tensors, %.1f MiB", l->layer, what_it_does, n, bytes / 0x1p20);
+    size_t used = strlen(m->left_out);
+    snprintf(m->left_out + used, sizeof m->left_out - used, "%s%s", used ? "; " : "", text);
+    log_line(LOG_INFO, "%s: left out of the main pass: %s", m->gguf->path, text);
 }

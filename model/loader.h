@@ -30,8 +30,10 @@ struct gguf_string loader_string(struct loader *l, const char *key);
 void loader_refuse(struct loader *l, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* The tensor "blk.<layer>.<name>.weight" (layer -1: "<name>.weight"; a name with a suffix ".bias" or ".weight" is taken as it
- * is) of shape [ne0, ne1, ne2], trailing 0 for fewer dimensions. NULL when optional and absent, or on error. 1-D tensors and
+ * is, one that ends with a dot without it) of shape [ne0, ne1, ne2], trailing 0 for fewer dimensions. NULL when optional and absent, or on error. 1-D tensors and
  * biases must be f32 (norms are), matrices any format that hone reads. */
 struct tensor *loader_tensor(struct loader *l, const char *name, int optional, int64_t ne0, int64_t ne1, int64_t ne2);
+/* All tensors of block l->layer: known, checked by nobody, and left out of the model, which is logged and kept in model->left_out. */
+void loader_leave_out(struct loader *l, const char *what_it_does);
 
 #endif

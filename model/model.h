@@ -9,10 +9,13 @@
 #include "model/gguf.h"
 #include "model/tokenizer.h"
 
-/* What one layer keeps of the past: keys and values [head_dim, cells, n_kv_head]. */
+/* What one layer keeps of the past: keys and values [head_dim, cells, n_kv_head] of every position; or a recurrent state, of the same size
+ * at any length: the last inputs of a convolution [conv_channels, conv_rows] and a matrix [state_dim_v, state_dim_k] a head, f32. */
 struct layer_memory {
     int32_t n_kv_head;              /* 0: the layer has no KV cache */
     int32_t head_dim_k, head_dim_v;
+    int32_t conv_rows, conv_channels;               /* 0: none */
+    int32_t n_state_head, state_dim_k, state_dim_v; /* 0: none */
 };
 
 struct model {
@@ -25,6 +28,7 @@ struct model {
     void *params;                /* the architecture's own struct, with its weight tensors */
     struct tensor **weights;     /* all of them, in file order */
     int n_weights;
+    char left_out[400];          /* what of the file has no part in the model, as text; "" */
 };
 
 /* What a step brings: inputs that the session fills, and the state that it owns. */
@@ -37,6 +41,8 @@ struct step_inputs {
     struct tensor *map;       /* i32 [n_ctx, n_seq]: the cell of each position of each sequence */
     struct tensor *outputs;   /* i32 [n_outputs]: the tokens whose logits are wanted */
     struct tensor **k, **v;   /* by layer; NULL where the layer has none */
+    struct tensor *slots;     /* i32 [2, n_seq]: where each sequence's recurrent state is read and written; NULL: no layer has one */
+    struct tensor **conv, **delta; /* by layer, with all slots; NULL where the layer has none */
 };
 
 struct loader; /* model/loader.h */

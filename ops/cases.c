@@ -89,11 +89,26 @@ static float hostile_value(struct rng *r)
     return (float)x;
 }
 
+static float fill_value(enum fill fill, struct rng *r)
+{
+    if (fill == FILL_ZERO)
+        return 0;
+    if (fill == FILL_SHARE)
+        return (float)rng_uniform(r);
+    float x = (float)rng_normal(r);
+    return fill == FILL_NEGATIVE ? -fabsf(x) : x;
+}
+
 static void fill_row(float *row, int64_t n, enum fill fill, struct rng *r)
 {
     bool equal = fill == FILL_HOSTILE && rng_uniform(r) < 0.15;
     for (int64_t i = 0; i < n; i++)
-        row[i] = fill == FILL_ZERO ? 0 : fill == FILL_NORMAL ? (float)rng_normal(r) : equal && i ? row[0] : hostile_value(r);
+        row[i] = fill != FILL_HOSTILE ? fill_value(fill, r) : equal && i ? row[0] : hostile_value(r);
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)row[i] * (double)row[i];
+    for (int64_t i = 0; i < n && fill == FILL_UNIT && sum > 0; i++)
+        row[i] = (float)((double)row[i] / sqrt(sum));
 }
 
 /* Draws the bytes of one block; false when luck never gave a sane one, which would be a fault of the format. */
@@ -280,7 +295,7 @@ int case_damage(const struct case_run *c, struct hone_error *e)
 {
     for (int m = 0; m <= MAX_SRC; m++) {
         const struct case_memory *memory = &c->memory[m];
-        bool writable = m == MAX_SRC || c->out.base == &c->src[m];
+        bool writable = m == MAX_SRC || c->out.base == &c->src[m] || node_updates(&c->node) == &c->src[m];
         for (size_t i = 0; i < memory->size; i++)
             if (memory->bytes[i] != memory->before[i] && !(writable && memory->element[i]))
                 return err_set(e, HONE_ECHECK, "op %s wrote to %s %s, byte %lld", op_get(c->node.op)->name,

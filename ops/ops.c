@@ -50,6 +50,12 @@ size_t node_scratch(const struct node *n)
     return most;
 }
 
+struct tensor *node_updates(const struct node *n)
+{
+    int i = table[n->op]->updates;
+    return i && !n->n_parts ? n->src[i - 1] : NULL;
+}
+
 bool node_leaves(const struct node *n, const struct tensor *t)
 {
     for (int i = 0; i < n->n_also; i++)
@@ -68,7 +74,10 @@ struct cost node_cost(const struct node *n)
         const struct node *part = n->parts[i];
         struct cost c = table[part->op]->cost(part);
         sum.flops += c.flops;
-        sum.written += node_leaves(n, part->out) || part->out->kind != TENSOR_VALUE || part->out->base ? c.written : 0;
+        if (node_leaves(n, part->out) || part->out->kind != TENSOR_VALUE || part->out->base)
+            sum.written += c.written;
+        else if (node_updates(part))
+            sum.written += c.written - op_stored_bytes(part->out);
         sum.read += c.read;
         for (int j = 0; j < i; j++)
             for (int k = 0; k < part->n_src; k++)

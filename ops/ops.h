@@ -24,6 +24,9 @@ enum fill {
     FILL_ASCENDING, /* i32: limit, limit + 1, ...: positions of consecutive tokens from `limit` on */
     FILL_IDENTITY,  /* i32: the element's index along dimension 0 */
     FILL_ZERO,
+    FILL_UNIT,      /* normal rows, scaled to length one: keys and queries behind their norm */
+    FILL_NEGATIVE,  /* -|normal|: logarithms of decays */
+    FILL_SHARE,     /* uniform in [0, 1): gates behind their sigmoid */
 };
 
 enum strides {
@@ -65,6 +68,7 @@ struct op_desc {
     size_t params_size; /* of the op's struct in ops/<op>.h; 0: none */
     const struct op_param *params; /* its fields; NULL: none, or an alias op */
     bool alias;         /* view, reshape, permute: names memory anew; never runs, costs nothing */
+    int updates;        /* 1 + the source that the op writes in place beside its output, a state that outlives the step; 0: none */
     bool fused;         /* made by a fusion (graph/fuse.def): shape, reference, scratch and cost are those of node->parts */
     /* Checks sources and params; sets out's format, ne and nb (alias and in-place ops: base and offset too). 0, or
      * HONE_EINPUT with a message that gives the shapes. Called once, when the node is added to a graph. */
@@ -87,6 +91,8 @@ const struct op_desc *op_get(enum op op);
 void node_reference(const struct node *n, const struct worker *w);
 size_t node_scratch(const struct node *n);
 struct cost node_cost(const struct node *n);
+/* The source that n's own op writes in place beside its output, or NULL; of a fused node, ask its parts. */
+struct tensor *node_updates(const struct node *n);
 /* Whether the node must leave t in memory: its out, or one of also. */
 bool node_leaves(const struct node *n, const struct tensor *t);
 /* 0, or -1 when there is no op of this name. */

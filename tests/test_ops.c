@@ -4,7 +4,9 @@
 #include "base/threads.h"
 #include "ops/attention.h"
 #include "ops/cases.h"
+#include "ops/gated_delta_rule.h"
 #include "ops/glu.h"
+#include "ops/l2_norm.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
 #include "ops/scale.h"
@@ -119,6 +121,13 @@ static void naive_rows(const struct node *n, double *const *s, double *y)
         double *out = y + row * width, sum = 0, max = -INFINITY;
         int64_t i[3];
         tensor_row_index(n->out, row, i);
+        if (n->op == OP_L2_NORM) {
+            for (int64_t j = width - 1; j >= 0; j--)
+                sum += x[j] * x[j];
+            for (int64_t j = 0; j < width; j++)
+                out[j] = x[j] * pow(sum + (double)node_params(n, struct l2_norm_params)->eps, -0.5);
+            continue;
+        }
         if (n->op == OP_RMS_NORM) {
             for (int64_t j = width - 1; j >= 0; j--)
                 sum += x[j] * x[j] / (double)width;
@@ -284,6 +293,83 @@ static void naive_convert(const struct node *n, double *const *s, double *y)
     free(packed);
 }
 
+/* The place of sequence `seq` in slots, -1: none. */
+static int64_t slot_of(const struct node *n, double *const *s, int slots, int state, int64_t seq, int64_t writes)
+{
+    const struct tensor *t = n->src[state];
+    int64_t slot = (int64_t)s[slots][2 * seq + writes], n_slots = op_get(n->op)->updates == 3 ? t->ne[2] : t->ne[3];
+    return slot >= 0 && slot < n_slots ? slot : -1;
+}
+
+/* Token by token with a window of its own, which is shifted; s[2] becomes the new state. */
+static void naive_ssm_conv(const struct node *n, double *const *s, double *y)
+{
+    int64_t channels = n->out->ne[0], width = n->src[1]->ne[0], n_tokens = n->out->ne[1], size = channels * (width - 1);
+    double *window = calloc((size_t)(size + 1), sizeof *window), *slots = s[2];
+    memset(y, 0, sizeof *y * (size_t)tensor_elements(n->out));
+    for (int64_t seq = 0; seq < n->src[4]->ne[1]; seq++) {
+        int64_t from = slot_of(n, s, 4, 2, seq, 0), to = slot_of(n, s, 4, 2, seq, 1), seen = 0;
+        for (int64_t i = 0; i < size; i++)
+            window[i] = from < 0 ? 0 : slots[from * size + i];
+        for (int64_t t = 0; t < n_tokens; t++) {
+            if ((int64_t)s[3][t] != seq)
+                continue;
+            seen++;
+            const double *x = s[0] + t * channels;
+            for (int64_t c = 0; c < channels; c++) {
+                y[t * channels + c] = s[1][c * width + width - 1] * x[c];
+                for (int64_t j = 0; j < width - 1; j++)
+                    y[t * channels + c] += s[1][c * width + j] * window[j * channels + c];
+            }
+            for (int64_t j = 0; j < width - 1; j++)
+                memcpy(window + j * channels, j + 2 < width ? window + (j + 1) * channels : x, sizeof *x * (size_t)channels);
+        }
+        if (seen && to >= 0)
+            memcpy(slots + to * size, window, sizeof *window * (size_t)size);
+    }
+    free(window);
+}
+
+/* S (I - beta k k^T) written out as one matrix, instead of a correction; s[5] becomes the new state. */
+static void naive_gated_delta_rule(const struct node *n, double *const *s, double *y)
+{
+    int64_t d_k = n->src[0]->ne[0], n_k = n->src[0]->ne[1], d_v = n->out->ne[0], n_v = n->out->ne[1], size = d_k * d_v;
+    double *old = malloc(sizeof *old * (size_t)size), *now = malloc(sizeof *now * (size_t)size);
+    const struct gated_delta_rule_params *p = node_params(n, struct gated_delta_rule_params);
+    memset(y, 0, sizeof *y * (size_t)tensor_elements(n->out));
+    for (int64_t seq = 0; seq < n->src[7]->ne[1]; seq++)
+        for (int64_t h = 0; h < n_v; h++) {
+            int64_t from = slot_of(n, s, 7, 5, seq, 0), to = slot_of(n, s, 7, 5, seq, 1), seen = 0, kh = h % n_k;
+            if (p->heads == DELTA_GROUPED)
+                for (kh = 0; h >= (kh + 1) * (n_v / n_k); kh++)
+                    ;
+            for (int64_t i = 0; i < size; i++)
+                now[i] = from < 0 ? 0 : s[5][(from * n_v + h) * size + i];
+            for (int64_t t = 0; t < n->out->ne[2]; t++) {
+                if ((int64_t)s[6][t] != seq)
+                    continue;
+                seen++;
+                const double *q = s[0] + (t * n_k + kh) * d_k, *k = s[1] + (t * n_k + kh) * d_k, *v = s[2] + (t * n_v + h) * d_v;
+                double decay = exp(s[3][t * n_v + h]), beta = s[4][t * n_v + h];
+                memcpy(old, now, sizeof *old * (size_t)size);
+                for (int64_t i = 0; i < d_k; i++)
+                    for (int64_t j = 0; j < d_v; j++) {
+                        double sum = beta * v[j] * k[i];
+                        for (int64_t m = 0; m < d_k; m++)
+                            sum += decay * old[m * d_v + j] * ((m == i) - beta * k[m] * k[i]);
+                        now[i * d_v + j] = sum;
+                    }
+                for (int64_t j = 0; j < d_v; j++)
+                    for (int64_t i = 0; i < d_k; i++)
+                        y[(t * n_v + h) * d_v + j] += (double)p->scale * now[i * d_v + j] * q[i];
+            }
+            for (int64_t i = 0; i < size && seen && to >= 0; i++)
+                s[5][(to * n_v + h) * size + i] = now[i];
+        }
+    free(old);
+    free(now);
+}
+
 typedef void naive_fn(const struct node *n, double *const *s, double *y);
 static naive_fn *naive_of(enum op op)
 {
@@ -296,8 +382,13 @@ static naive_fn *naive_of(enum op op)
     case OP_RESHAPE:
         return naive_elementwise;
     case OP_RMS_NORM:
+    case OP_L2_NORM:
     case OP_SOFTMAX:
         return naive_rows;
+    case OP_SSM_CONV:
+        return naive_ssm_conv;
+    case OP_GATED_DELTA_RULE:
+        return naive_gated_delta_rule;
     case OP_GET_ROWS:
         return naive_get_rows;
     case OP_QUANTIZE:
@@ -338,25 +429,33 @@ static int stop_pools(void **state)
     return 0;
 }
 
+static void compare_values(const struct case_run *c, const char *name, const struct tensor *t, const double *expected)
+{
+    int64_t n = tensor_elements(t);
+    double *found = dense(t), largest = 0;
+    for (int64_t i = 0; i < n; i++)
+        largest = fmax(largest, fabs(expected[i]));
+    for (int64_t i = 0; i < n; i++) {
+        double allowed = fabs(expected[i]) * 0x1p-23 + largest * 1e-12 + 1e-44;
+        if (!(fabs(found[i] - expected[i]) <= allowed))
+            fail_msg("%s %s: element %lld of %s is %.9g, the definition gives %.9g", op_get(c->node.op)->name, name, (long long)i,
+                     t->name, found[i], expected[i]);
+    }
+    free(found);
+}
+
 /* Each value is the naive one, but for one rounding to f32 and what sums in another order lose in double. */
 static void compare_with_naive(const struct case_run *c, const char *name, double *const *sources)
 {
     naive_fn *naive = naive_of(c->node.op);
     if (!naive)
         return;
-    int64_t n = tensor_elements(&c->out);
-    double *expected = malloc(sizeof *expected * (size_t)(n + 1)), *found = dense(&c->out), largest = 0;
+    double *expected = malloc(sizeof *expected * (size_t)(tensor_elements(&c->out) + 1));
     naive(&c->node, sources, expected);
-    for (int64_t i = 0; i < n; i++)
-        largest = fmax(largest, fabs(expected[i]));
-    for (int64_t i = 0; i < n; i++) {
-        double allowed = fabs(expected[i]) * 0x1p-23 + largest * 1e-12 + 1e-44;
-        if (!(fabs(found[i] - expected[i]) <= allowed))
-            fail_msg("%s %s: element %lld is %.9g, the definition gives %.9g", op_get(c->node.op)->name, name, (long long)i,
-                     found[i], expected[i]);
-    }
+    compare_values(c, name, &c->out, expected);
+    if (node_updates(&c->node))
+        compare_values(c, name, node_updates(&c->node), sources[op_get(c->node.op)->updates - 1]);
     free(expected);
-    free(found);
 }
 
 static void run_case(enum op op, int i)

@@ -1,4 +1,4 @@
-/* norm.h: the body of rms_norm and of the four nodes that it fuses into: the residual add before it, the mul by its weight and
+/* norm.h: the body of l2_norm, of rms_norm and of the four nodes that it fuses into: the residual add before it, the mul by its weight and
  * the quantisation behind it. Which of the steps a node has, and which values it must leave in memory, is read from its parts.
  *
  * Two passes over a row: the sum of squares, in four vectors of f32; then the row again, in pieces of 32: scaled, multiplied,
@@ -12,6 +12,7 @@
 #define BACKENDS_CPU_NORM_H
 
 #include "backends/cpu/rows.h"
+#include "ops/l2_norm.h"
 #include "ops/rms_norm.h"
 
 enum { NORM_GRAIN = 64, NORM_MAX_BLOCK = 256 };
@@ -21,11 +22,14 @@ struct norm {
     const struct tensor *a, *b, *weight; /* b: added to a */
     const struct tensor *sum, *normed, *product, *quantized;
     float eps;
+    bool mean; /* of the squares, not their sum */
 };
 
 static inline struct norm norm_of(const struct node *n)
 {
-    struct norm m = {.a = n->src[0], .eps = node_params(n, struct rms_norm_params)->eps};
+    bool mean = n->op != OP_L2_NORM;
+    float eps = mean ? node_params(n, struct rms_norm_params)->eps : node_params(n, struct l2_norm_params)->eps;
+    struct norm m = {.a = n->src[0], .eps = eps, .mean = mean};
     if (!n->n_parts) {
         m.normed = n->out;
         return m;
@@ -52,7 +56,7 @@ static inline struct norm norm_of(const struct node *n)
     return m;
 }
 
-static bool norm_fits(const struct node *n, struct reason *r)
+static inline bool norm_fits(const struct node *n, struct reason *r)
 {
     struct norm m = norm_of(n);
     int64_t width = m.a->ne[0];
@@ -68,7 +72,7 @@ static bool norm_fits(const struct node *n, struct reason *r)
 }
 
 /* Rooms for the sources, and for the piece that is quantised. */
-static size_t norm_scratch(const struct node *n)
+static inline size_t norm_scratch(const struct node *n)
 {
     struct norm m = norm_of(n);
     return rows_room(m.a) + (m.b ? rows_room(m.b) : 0) + (m.weight ? rows_room(m.weight) : 0);
@@ -155,7 +159,7 @@ INLINE void norm_piece(const struct norm_row *r, vf scale, int64_t lo, int64_t n
         row_pack(r->format, room, r->quantized + format_row_bytes(format_get(r->format), lo), n);
 }
 
-static int norm_run(const struct exec *x, const struct node *n)
+static inline int norm_run(const struct exec *x, const struct node *n)
 {
     struct norm m = norm_of(n);
     char *scratch = x->worker.scratch;
@@ -187,7 +191,7 @@ static int norm_run(const struct exec *x, const struct node *n)
         r.normed = norm_target(m.normed, &normed, p.row);
         r.product = norm_target(m.product, &product, p.row);
         r.quantized = (char *)norm_target(m.quantized, &quantized, p.row);
-        double mean = norm_sum_squares(r.a, r.b, width) / (double)width;
+        double squares = norm_sum_squares(r.a, r.b, width), mean = m.mean ? squares / (double)width : squares;
         vf scale = v_all((float)(1 / sqrt(mean + (double)m.eps)));
         for (int64_t i = p.lo; i < p.hi; i += NORM_MAX_BLOCK)
             norm_piece(&r, scale, i, p.hi - i < NORM_MAX_BLOCK ? p.hi - i : NORM_MAX_BLOCK);

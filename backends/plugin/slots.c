@@ -18,7 +18,7 @@ static const struct plugin_kernel *slots[PLUGIN_MAX_KERNELS];
 
 /* ---- views */
 
-enum { MAX_PARTS_SEEN = 12, MAX_NODES = MAX_PARTS_SEEN + 1, MAX_VIEWS = 64, MAX_PARAMS_SEEN = 96 };
+enum { MAX_PARTS_SEEN = 16, MAX_NODES = MAX_PARTS_SEEN + 1, MAX_VIEWS = 64, MAX_PARAMS_SEEN = 96 };
 
 struct view {
     struct hone_tensor abi; /* first: what the plug-in has is a pointer to a struct view */

@@ -16,8 +16,7 @@ struct linear linear_load(struct loader *l, const char *name, int64_t n_in, int6
     return (struct linear){loader_tensor(l, name, REQUIRED, n_in, n_out, 0), loader_tensor(l, bias, OPTIONAL, n_out, 0, 0)};
 }
 
-/* Head counts and sizes. False after an error. */
-static bool attention_load_sizes(struct loader *l, struct attention_block *a)
+bool attention_load_sizes(struct loader *l, struct attention_block *a)
 {
     struct model *m = l->model;
     a->n_head = loader_layer_int(l, "attention.head_count", l->layer, REQUIRED, 0, 1, 4096);

@@ -36,7 +36,9 @@ struct ffn_block {
 
 /* <name>.weight [n_in, n_out], and <name>.bias where the file has it. */
 struct linear linear_load(struct loader *l, const char *name, int64_t n_in, int64_t n_out);
-/* Head counts and sizes of layer l->layer, q k v output and their biases. Sets model->memory[l->layer]. */
+/* Head counts and sizes of layer l->layer; sets model->memory[l->layer]. False after an error. */
+bool attention_load_sizes(struct loader *l, struct attention_block *a);
+/* The same with q k v output and their biases. */
 void attention_load(struct loader *l, struct attention_block *a);
 /* The same with q, k and v in one matrix, attn_qkv. */
 void attention_load_fused(struct loader *l, struct attention_block *a);

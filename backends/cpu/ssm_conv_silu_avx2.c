@@ -1,0 +1,4 @@
+/* ssm_conv_silu_avx2.c: ssm_conv_silu (ssm_conv.h). */
+#include "backends/cpu/ssm_conv.h"
+
+CONV_KERNEL(SSM_CONV_SILU, ssm_conv_silu);
