@@ -8,7 +8,7 @@
 #include "base/cpu.h"
 #include "base/log.h"
 #include "lab/ab_record.h"
-#include "lab/worktree.h"
+#include "lab/verify.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ enum { FRESH_BLOCKS = 16, SESSION_BLOCKS = 32 };
 
 static const char *spec_a = "base", *require_text;
 static char *specs_b;
-static bool aa, in_process, no_early, confirm, allow;
+static bool aa, in_process, no_early, confirm, allow, verify;
 static int blocks, n_prompt, n_gen, n_depth, repeats;
 static float margin = 0.5f, level = 99, sample_seconds;
 static uint64_t seed = 1;
@@ -49,6 +49,8 @@ static const struct option *options(int *n)
         {"--level", OPTION_FLOAT, &level, "PERCENT", "of the interval that decides", 50, 99.99},
         {"--no-early", OPTION_FLAG, &no_early, NULL, "take all blocks, also when the always-valid sequence has decided", 0, 0},
         {"--confirm", OPTION_FLAG, &confirm, NULL, "measure a winner afresh also where it is the only candidate", 0, 0},
+        {"--verify", OPTION_FLAG, &verify, NULL,
+         "where a win's or loss's output differs: say by hone verify what the difference is", 0, 0},
         {"--allow-differences", OPTION_FLAG, &allow, NULL, "list differences that nobody declared instead of refusing them", 0,
          0},
         {"--require", OPTION_TEXT, &require_text, "VERDICT",
@@ -101,6 +103,12 @@ static void tell(void *user, const char *what)
 {
     (void)user;
     progress_show(what, 0);
+}
+
+static void tell_share(void *user, const char *what, float done)
+{
+    (void)user;
+    progress_show(what, done);
 }
 
 static int take_sample(void *user, int arm, struct ab_sample *s, struct hone_error *e)
@@ -161,56 +169,51 @@ static int read_rules(struct contest_rules *r)
     return ab_rules_check(&r->ab, &e) ? cmd_fail(&e) : 0;
 }
 
+static struct arm_settings common_settings(void)
+{
+    return (struct arm_settings){.model = model_args.model,
+                                 .recipe = model_args.recipe,
+                                 .gates = model_args.set,
+                                 .plugins = model_args.plugins,
+                                 .type_k = args.type_k,
+                                 .type_v = args.type_v,
+                                 .mask = model_args.mask,
+                                 .n_batch = args.n_batch,
+                                 .n_threads = args.n_threads,
+                                 .poll = args.poll,
+                                 .strict = model_args.strict};
+}
+
+/* Reads what is said of an arm; a commit becomes a binary. */
+static int read_arm(struct arm *a, const char *spec)
+{
+    struct arm_settings common = common_settings();
+    struct hone_error e = {0};
+    char cache[4096];
+    int rc = arm_parse(a, spec, &common, &e);
+    if (!rc && a->commit)
+        progress_show("building the commit", 0);
+    rc = rc ? rc : arm_build(a, cmd_cache_folder(cache, sizeof cache), stopped, NULL, &e);
+    progress_end();
+    return rc ? cmd_fail(&e) : 0;
+}
+
 /* The arms: A, then each line of specs_b. */
 static int read_arms(struct arm **arms, int *n_arms)
 {
-    struct arm_settings common = {.model = model_args.model,
-                                  .recipe = model_args.recipe,
-                                  .gates = model_args.set,
-                                  .plugins = model_args.plugins,
-                                  .type_k = args.type_k,
-                                  .type_v = args.type_v,
-                                  .mask = model_args.mask,
-                                  .n_batch = args.n_batch,
-                                  .n_threads = args.n_threads,
-                                  .poll = args.poll,
-                                  .strict = model_args.strict};
-    struct hone_error e = {0};
     *arms = calloc(CONTEST_MAX + 1, sizeof **arms);
     if (!*arms)
         return cmd_refuse(HONE_ERESOURCE, "no memory for arms");
-    int rc = arm_parse(&(*arms)[(*n_arms)++], spec_a, &common, &e);
+    int rc = read_arm(&(*arms)[(*n_arms)++], spec_a);
     for (char *line = specs_b, *next; !rc && line && *line; line = next) {
         next = strchr(line, '\n') + 1;
         next[-1] = 0;
         if (*n_arms > CONTEST_MAX)
-            rc = err_set(&e, HONE_EUSAGE, "more than %d candidates", CONTEST_MAX);
+            rc = cmd_refuse(HONE_EUSAGE, "more than %d candidates", CONTEST_MAX);
         else
-            rc = arm_parse(&(*arms)[(*n_arms)++], line, &common, &e);
+            rc = read_arm(&(*arms)[(*n_arms)++], line);
     }
-    return rc ? cmd_fail(&e) : 0;
-}
-
-/* Commits become binaries. */
-static int build_commits(struct arm *arms, int n_arms)
-{
-    struct hone_error e = {0};
-    char cache[4096];
-    for (int i = 0; i < n_arms; i++) {
-        struct worktree_build b = {
-            .revision = arms[i].commit, .cache = cmd_cache_folder(cache, sizeof cache), .cancelled = stopped};
-        if (!arms[i].commit)
-            continue;
-        if (isatty(2) || verbose)
-            fprintf(stderr, "hone: building %s\n", arms[i].commit);
-        if (worktree_build(&b, &e))
-            return cmd_fail(&e);
-        arms[i].binary = arena_strdup(&arms[i].memory, b.binary);
-        arms[i].commit = arena_strdup(&arms[i].memory, b.commit);
-        if (!arms[i].binary || !arms[i].commit)
-            return cmd_refuse(HONE_ERESOURCE, "no memory for arms");
-    }
-    return 0;
+    return rc;
 }
 
 static int open_rig(struct running *r, struct arm *arms, int n_arms)
@@ -282,6 +285,48 @@ static int open_journal(struct running *r)
 }
 
 /* ---- after */
+
+/* hone verify's word on a candidate whose output is not the base's. */
+static int verify_one(struct running *r, int candidate)
+{
+    struct arm sides[2] = {{.file = -1}, {.file = -1}};
+    struct verify v = {0};
+    struct hone_error e = {0};
+    struct verify_options o = {.n_texts = N_TEXTS, /* as hone verify does unless it is told otherwise */
+                               .prompt_tokens = 32,
+                               .n_greedy = 64,
+                               .kl_bound = 0.01,
+                               .loss_bound = 0.02,
+                               .cancelled = stopped,
+                               .tell = tell_share};
+    int rc = read_arm(&sides[0], r->rig.arms[0].spec);
+    rc = rc ? rc : read_arm(&sides[1], r->rig.arms[candidate].spec);
+    if (!rc)
+        rc = verify_run(&v, &sides[0], &sides[1], &o, &e) ? cmd_fail(&e) : 0;
+    progress_end();
+    if (!rc) {
+        json_t *check = verify_json(&v);
+        r->report.verified[candidate] = verify_class_name(v.verdict);
+        rc = journal_record(r->rec.journal, r->rec.run, "check", check, NULL, &e) ? cmd_fail(&e) : 0;
+        json_decref(check);
+    }
+    verify_free(&v);
+    arm_free(&sides[0]);
+    arm_free(&sides[1]);
+    return rc;
+}
+
+static int verify_outputs(struct running *r)
+{
+    int rc = 0;
+    for (int i = 0; i < r->contest.n_standings && !rc; i++) {
+        const struct standing *s = &r->contest.standings[i];
+        bool same = s->match->result.outputs == AB_OUTPUTS_EQUAL || s->match->result.outputs == AB_OUTPUTS_UNSTABLE;
+        if ((s->outcome == AB_WIN || s->outcome == AB_LOSS) && !same)
+            rc = verify_one(r, i + 1);
+    }
+    return rc;
+}
 
 static int judge_exit(const struct running *r)
 {
@@ -356,7 +401,8 @@ static int measure(struct running *r)
         rc = rc ? rc : failed;
         json_decref(verdict);
     }
-    return finish(r, rc ? cmd_fail(&e) : 0);
+    rc = rc ? cmd_fail(&e) : verify ? verify_outputs(r) : 0;
+    return finish(r, rc);
 }
 
 static int run(int n_args, char **words)
@@ -373,8 +419,6 @@ static int run(int n_args, char **words)
     int rc = read_rules(&r.rules);
     if (!rc)
         rc = read_arms(&arms, &n_arms);
-    if (!rc)
-        rc = build_commits(arms, n_arms);
     if (!rc && in_process) {
         struct hone_error e = {0};
         rc = model_args.mask && cpu_mask(model_args.mask, &e) ? cmd_fail(&e) : cmd_load_plugins();

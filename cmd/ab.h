@@ -10,8 +10,9 @@ struct ab_report {
     const struct rig *rig;
     const struct contest *contest;
     const struct contest_rules *rules;
-    json_t **differences; /* of each candidate against the base; NULL for the base */
-    double seconds;       /* spent on samples */
+    const char *verified[CONTEST_MAX + 1]; /* the class that hone verify gave a candidate; NULL: it was not asked */
+    json_t **differences;                  /* of each candidate against the base; NULL for the base */
+    double seconds;                        /* spent on samples */
     int64_t samples;
     struct machine_change change;
     json_t *warnings;
@@ -27,6 +28,8 @@ void ab_print_match(const struct ab_report *r, const struct match *m);
 void ab_print_end(const struct ab_report *r);
 /* All of it. */
 json_t *ab_report_json(const struct ab_report *r);
+/* Whether nothing qualifies a candidate's verdict. */
+bool ab_is_plain(const struct ab_report *r, int candidate);
 /* A candidate's verdict in words: "win", "win, output differs: verify", "unclear", ... */
 const char *ab_verdict(const struct ab_report *r, int candidate, char *text, size_t size);
 

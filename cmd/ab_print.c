@@ -2,6 +2,7 @@
  * output, and a difference between the arms never unsaid. */
 #include "cmd/ab.h"
 #include "cmd/cmd.h"
+#include "lab/verify.h"
 
 #include <math.h>
 #include <string.h>
@@ -15,22 +16,41 @@ const char *ab_name(const struct ab_report *r, int candidate, char *text, size_t
     return text;
 }
 
-const char *ab_verdict(const struct ab_report *r, int candidate, char *text, size_t size)
+/* What qualifies a verdict, "" where nothing does; spoilt: it is then no result. */
+static const char *qualification(const struct ab_report *r, int candidate, bool *spoilt)
 {
     const struct standing *s = &r->contest->standings[candidate - 1];
-    bool speed = s->outcome == AB_WIN || s->outcome == AB_LOSS;
-    const char *tail = "";
+    enum ab_outputs outputs = s->match->result.outputs;
+    const char *verified = r->verified[candidate];
+    *spoilt = true;
     if (r->contest->aa_failed)
-        tail = ", not to be trusted: A/A failed";
-    else if (s->match->result.outputs == AB_OUTPUTS_UNSTABLE)
-        tail = ", output unstable: no result";
-    else if (rig_is_diagnostic(&r->rig->arms[0]) || rig_is_diagnostic(&r->rig->arms[candidate]))
-        tail = ", debug.spin: a diagnostic";
-    else if (speed && s->match->result.outputs == AB_OUTPUTS_DIFFER)
-        tail = ", output differs: verify";
-    else if (speed && s->match->result.outputs == AB_OUTPUTS_UNKNOWN)
-        tail = ", output unknown: verify";
-    snprintf(text, size, "%s%s", ab_outcome_name(s->outcome), tail);
+        return "not to be trusted: A/A failed";
+    if (outputs == AB_OUTPUTS_UNSTABLE)
+        return "output unstable: no result";
+    if (rig_is_diagnostic(&r->rig->arms[0]) || rig_is_diagnostic(&r->rig->arms[candidate]))
+        return "debug.spin: a diagnostic";
+    bool speed = s->outcome == AB_WIN || s->outcome == AB_LOSS;
+    if (speed && verified && !strcmp(verified, verify_class_name(VERIFY_DIFFERENT)))
+        return "output different: no result";
+    if (speed && !verified && outputs != AB_OUTPUTS_EQUAL)
+        return outputs == AB_OUTPUTS_DIFFER ? "output differs: verify" : "output unknown: verify";
+    *spoilt = false;
+    return speed && verified ? verified : "";
+}
+
+bool ab_is_plain(const struct ab_report *r, int candidate)
+{
+    bool spoilt;
+    qualification(r, candidate, &spoilt);
+    return !spoilt;
+}
+
+const char *ab_verdict(const struct ab_report *r, int candidate, char *text, size_t size)
+{
+    bool spoilt;
+    const char *but = qualification(r, candidate, &spoilt),
+               *outcome = ab_outcome_name(r->contest->standings[candidate - 1].outcome);
+    snprintf(text, size, "%s%s%s%s", outcome, *but ? ", " : "", *but && !spoilt ? "output " : "", but);
     return text;
 }
 
@@ -194,11 +214,11 @@ json_t *ab_report_json(const struct ab_report *r)
         json_array_append_new(matches, match_json(&c->matches[i]));
     for (int i = 0; i < c->n_standings; i++) {
         const struct standing *s = &c->standings[i];
-        json_array_append_new(standings, json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:o}", "candidate", i + 1, "spec",
+        json_array_append_new(standings, json_pack("{s:i, s:s, s:s, s:s, s:s, s:s?, s:s, s:o}", "candidate", i + 1, "spec",
                                                    r->rig->arms[i + 1].spec, "outcome", ab_outcome_name(s->outcome), "verdict",
-                                                   ab_verdict(r, i + 1, verdict, sizeof verdict), "why", s->why, "outputs",
-                                                   ab_outputs_name(s->match->result.outputs), "result",
-                                                   ab_result_json(&s->match->result)));
+                                                   ab_verdict(r, i + 1, verdict, sizeof verdict), "why", s->why, "verified",
+                                                   r->verified[i + 1], "outputs", ab_outputs_name(s->match->result.outputs),
+                                                   "result", ab_result_json(&s->match->result)));
     }
     return json_pack("{s:i, s:s, s:{s:i, s:i, s:i, s:i}, s:b, s:o, s:o, s:o, s:o, s:b, s:f, s:o, s:O?}", "schema_version", 1,
                      "test_name", rig_test_name(r->rig, test, sizeof test), "test", "n_prompt", t->n_prompt, "n_gen", t->n_gen,

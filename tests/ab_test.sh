@@ -77,6 +77,8 @@ END
     expect 0 'B: win, debug.spin: a diagnostic' $m -n 4 -r 3 --blocks 16 --a debug.spin=900 --b base
     # All on the reference: slower, and other output: both are said.
     expect 0 'B: loss, output differs: verify' $m -n 16 -r 3 --blocks 16 --b kernel=ref
+    # 8-bit activations against the reference: other bits, and what hone verify says of them.
+    expect 0 'B: loss, output [a-z]*-[a-z]*$' $m -n 4 -r 3 --blocks 16 --b kernel=ref --verify --in-process
     # A prompt at a depth, other threads, two candidates; a model with a space in its name.
     expect 0 'pp8 @ d4' $m -p 8 -d 4 -r 3 --blocks 8 --b -t=2 --b '--poll=0 fuse=off'
     grep -q '^B2: ' "$dir/out" || fail "no second verdict: $(cat "$dir/out")"
