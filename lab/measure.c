@@ -27,9 +27,10 @@ struct measure {
     uint64_t last; /* of the last logits of the hashed run */
 };
 
-/* What warm-up takes away (packing, page faults, a first plan, clocks that rise) is 10 % to 1000 %; between two rounds of a
- * shared machine that is warm, 1 to 3 % differ. At 5 % one of 20 quiet pairs was refused on two virtual cores, so ten rounds
- * are enough to find a pair, and a machine that gives none in ten gives no figure either. */
+/* What warm-up takes away (packing, page faults, a first plan, clocks that rise) is 10 % to 1000 %. Neighbouring rounds of a
+ * warm SmolLM2 differ by 0.3 to 4 % on two quiet virtual cores, and by 4 to 5 % in the median (of 1,200) where other processes
+ * take four fifths of the time: at 5 % every second pair agrees even there, so ten rounds find one, and what gives none in ten
+ * gives no figure either. */
 struct warm_rule warm_defaults(void)
 {
     return (struct warm_rule){.tolerance = 0.05, .max_rounds = 10, .max_ns = INT64_C(20000000000)};
