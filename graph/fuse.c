@@ -8,6 +8,8 @@
  * or a bias stands between. */
 #include "graph/fuse.h"
 
+#include "ops/glu.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -127,6 +129,8 @@ static bool match_gate_up_glu(const struct graph *g, int i, struct fuse_match *m
         return fits_not(r, "%s does not read two matrix products", glu->out->name);
     if (gate->src[1] != up->src[1] || !tensor_same_shape(gate->src[0], up->src[0]))
         return fits_not(r, "gate and up of %s differ in input or shape", glu->out->name);
+    if (!glu_is_plain(node_params(glu, struct glu_params)))
+        return fits_not(r, "%s limits or shifts its input", glu->out->name);
     m->op = OP_GATE_UP_GLU;
     bool up_first = position(g, up) < position(g, gate);
     add_part(m, up_first ? up : gate);

@@ -4,6 +4,7 @@
 
 #include "model/loader.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,32 +27,37 @@ const struct arch *arch_by_name(const char *name, size_t size)
     return NULL;
 }
 
+static char names[1024];
+
+static void names_join(void)
+{
+    for (size_t i = 0, n = 0; i < sizeof table / sizeof *table && n < sizeof names; i++)
+        n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", table[i]->name);
+}
+
 const char *arch_names(void)
 {
-    static const char names[] =
-#define ARCH(name) ", " #name
-#include "model/arch/arch.def"
-#undef ARCH
-        ;
-    return names + 2;
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, names_join);
+    return names;
 }
 
 /* Which tensors of the file nobody asked for. */
 static int check_unused(const struct loader *l, struct hone_error *e)
 {
     const struct gguf *g = l->model->gguf;
-    char names[300] = "";
+    char list[300] = "";
     int n_unused = 0;
     for (int64_t i = 0; i < g->n_tensors; i++) {
         if (l->used[i])
             continue;
-        size_t n = strlen(names);
-        if (n + g->tensors[i].name.size + 3 < sizeof names)
-            snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", g->tensors[i].cname);
+        size_t n = strlen(list);
+        if (n + g->tensors[i].name.size + 3 < sizeof list)
+            snprintf(list + n, sizeof list - n, "%s%s", n ? ", " : "", g->tensors[i].cname);
         n_unused++;
     }
     return n_unused ? err_set(e, HONE_EINPUT, "%s: %d tensor(s) that the architecture %s does not know: %s", g->path, n_unused,
-                              l->prefix, names)
+                              l->prefix, list)
                     : 0;
 }
 

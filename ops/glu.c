@@ -3,12 +3,20 @@
 #include "ops/glu.h"
 #include "ops/rows.h"
 
+#include <math.h>
+
 static void glu_row(const struct node *node, const float *a, const float *b, int64_t n_b, float *y, int64_t n)
 {
     (void)n_b;
-    enum unary_kind kind = (enum unary_kind)node_params(node, struct glu_params)->kind;
-    for (int64_t i = 0; i < n; i++)
-        y[i] = (float)(unary_eval(kind, (double)a[i]) * (double)b[i]);
+    const struct glu_params *p = node_params(node, struct glu_params);
+    for (int64_t i = 0; i < n; i++) {
+        double gate = (double)a[i], up = (double)b[i], limit = (double)p->limit;
+        if (limit > 0) {
+            gate = gate > limit ? limit : gate;
+            up = up > limit ? limit : up < -limit ? -limit : up;
+        }
+        y[i] = (float)(unary_eval((enum unary_kind)p->kind, gate) * (up + (double)p->shift));
+    }
 }
 
 static void glu_reference(const struct node *n, const struct worker *w)
@@ -18,7 +26,10 @@ static void glu_reference(const struct node *n, const struct worker *w)
 
 static int glu_shape(struct node *n, struct hone_error *e)
 {
-    int32_t kind = node_params(n, struct glu_params)->kind;
+    const struct glu_params *p = node_params(n, struct glu_params);
+    int32_t kind = p->kind;
+    if (!(p->limit >= 0) || !isfinite(p->limit) || !isfinite(p->shift))
+        return op_refuse(n, e, "limit %g, shift %g", (double)p->limit, (double)p->shift);
     if (kind < 0 || kind >= N_UNARY)
         return op_refuse(n, e, "unknown function %d", kind);
     int rc = rows_shape(n, e);
@@ -56,6 +67,15 @@ static const struct op_case cases[] = {
     {"permuted",
      {{FORMAT_F32, {16, 3, 5}, FILL_NORMAL, STRIDES_PERMUTED}, {FORMAT_F32, {16, 3, 5}, FILL_NORMAL}},
      &(const struct glu_params){UNARY_GELU}},
+    {"limit",
+     {{FORMAT_F32, {131, 3}, FILL_HOSTILE}, {FORMAT_F32, {131, 3}, FILL_HOSTILE}},
+     &(const struct glu_params){UNARY_GELU_QUICK, 7, 1}},
+    {"limit_one_row",
+     {{FORMAT_F32, {300}, FILL_NORMAL}, {FORMAT_F32, {300}, FILL_NORMAL}},
+     &(const struct glu_params){UNARY_GELU_QUICK, 0.5f, 1}},
+    {"shift",
+     {{FORMAT_F32, {77, 2}, FILL_NORMAL}, {FORMAT_F32, {77, 2}, FILL_NORMAL}},
+     &(const struct glu_params){UNARY_SILU, 0, 0.25f}},
     {"silu_hostile",
      {{FORMAT_F32, {300, 5}, FILL_HOSTILE}, {FORMAT_F32, {300, 5}, FILL_HOSTILE}},
      &(const struct glu_params){UNARY_SILU}},
@@ -65,7 +85,10 @@ static const struct op_case cases[] = {
 };
 #undef X
 
-const struct op_param glu_param_list[] = {{OP_WORD(struct glu_params, kind, unary_word)}, {NULL}};
+const struct op_param glu_param_list[] = {{OP_WORD(struct glu_params, kind, unary_word)},
+                                          {OP_REAL(struct glu_params, limit)},
+                                          {OP_REAL(struct glu_params, shift)},
+                                          {NULL}};
 
 const struct op_desc op_glu = {
     .name = "glu",

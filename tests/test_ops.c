@@ -9,6 +9,7 @@
 #include "ops/l2_norm.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
+#include "ops/route_weights.h"
 #include "ops/scale.h"
 #include "ops/softmax.h"
 #include "ops/unary.h"
@@ -103,9 +104,12 @@ static void naive_elementwise(const struct node *n, double *const *s, double *y)
             y[i] = isnan(wide) ? (x > 0) - (x < 0) : wide;
             break;
         }
-        case OP_GLU:
-            y[i] = activation(node_params(n, struct glu_params)->kind, x) * z;
+        case OP_GLU: {
+            const struct glu_params *p = node_params(n, struct glu_params);
+            double most = p->limit > 0 ? (double)p->limit : INFINITY;
+            y[i] = activation(p->kind, fmin(x, most)) * (fmax(fmin(z, most), -most) + (double)p->shift);
             break;
+        }
         default:
             y[i] = x;
         }
@@ -155,6 +159,75 @@ static void naive_get_rows(const struct node *n, double *const *s, double *y)
         int64_t id = (int64_t)s[1][i / width];
         y[i] = id >= 0 && id < rows ? s[0][id * width + i % width] : 0;
     }
+}
+
+/* The k largest by counting, for each value, how many stand before it. */
+static void naive_top_k(const struct node *n, double *const *s, double *y)
+{
+    int64_t width = n->src[0]->ne[0], k = n->out->ne[0];
+    for (int64_t row = 0; row < tensor_rows(n->out); row++)
+        for (int64_t i = 0; i < width; i++) {
+            int64_t rank = 0;
+            for (int64_t j = 0; j < width; j++)
+                rank += s[0][row * width + j] > s[0][row * width + i] || (j < i && s[0][row * width + j] == s[0][row * width + i]);
+            if (rank < k)
+                y[row * k + rank] = (double)i;
+        }
+}
+
+/* Every expert's weight of every token first, then those that were selected. */
+static void naive_route_weights(const struct node *n, double *const *s, double *y)
+{
+    const struct route_weights_params *p = node_params(n, struct route_weights_params);
+    int64_t width = n->src[0]->ne[0], k = n->out->ne[0];
+    for (int64_t t = 0; t < n->out->ne[1]; t++) {
+        const double *x = s[0] + t * width, *ids = s[1] + t * k;
+        double most = -INFINITY, below = 0, sum = 0;
+        for (int64_t i = 0; i < width; i++) {
+            int chosen = 0;
+            for (int64_t j = 0; j < k; j++)
+                chosen += ids[j] == (double)i;
+            int counts = p->mode == ROUTE_SOFTMAX ? 1 : chosen;
+            most = counts && x[i] > most ? x[i] : most;
+        }
+        for (int64_t i = 0; i < width && p->mode == ROUTE_SOFTMAX; i++)
+            below += exp(x[i] - most);
+        for (int64_t j = 0; j < k && p->mode == ROUTE_SOFTMAX_SELECTED; j++)
+            below += ids[j] < (double)width ? exp(x[(int64_t)ids[j]] - most) : 0;
+        for (int64_t j = 0; j < k; j++) {
+            double v = ids[j] < (double)width ? x[(int64_t)ids[j]] : -INFINITY;
+            y[t * k + j] = p->mode == ROUTE_SIGMOID ? 1 / (1 + exp(-v)) : exp(v - most) / below;
+            sum += y[t * k + j];
+        }
+        for (int64_t j = 0; j < k; j++)
+            y[t * k + j] *= (double)p->scale / (p->normalise ? fmax(sum, 0x1p-14) : 1);
+    }
+}
+
+/* Output by output. */
+static void naive_mul_mat_id(const struct node *n, double *const *s, double *y)
+{
+    int64_t k = n->src[0]->ne[0], m = n->src[0]->ne[1], experts = n->src[0]->ne[2], used = n->out->ne[1];
+    for (int64_t pair = 0; pair < used * n->out->ne[2]; pair++)
+        for (int64_t i = 0; i < m; i++) {
+            int64_t id = (int64_t)s[2][pair];
+            const double *x = s[1] + (n->src[1]->ne[1] == 1 ? pair / used : pair) * k, *w = s[0] + (id * m + i) * k;
+            double sum = id < experts && n->n_src > 3 && n->src[3] ? s[3][id * m + i] : 0;
+            for (int64_t j = 0; j < k && id < experts; j++)
+                sum += w[j] * x[j];
+            y[pair * m + i] = sum;
+        }
+}
+
+static void naive_expert_sum(const struct node *n, double *const *s, double *y)
+{
+    int64_t m = n->out->ne[0], used = n->src[0]->ne[1];
+    for (int64_t t = 0; t < n->out->ne[1]; t++)
+        for (int64_t i = 0; i < m; i++) {
+            y[t * m + i] = 0;
+            for (int64_t j = used; j-- > 0;)
+                y[t * m + i] += s[0][(t * used + j) * m + i] * s[1][t * used + j];
+        }
 }
 
 static void naive_mul_mat(const struct node *n, double *const *s, double *y)
@@ -396,6 +469,14 @@ static naive_fn *naive_of(enum op op)
         return naive_convert;
     case OP_MUL_MAT:
         return naive_mul_mat;
+    case OP_TOP_K:
+        return naive_top_k;
+    case OP_ROUTE_WEIGHTS:
+        return naive_route_weights;
+    case OP_MUL_MAT_ID:
+        return naive_mul_mat_id;
+    case OP_EXPERT_SUM:
+        return naive_expert_sum;
     case OP_ROPE:
         return naive_rope;
     case OP_KV_WRITE:

@@ -8,8 +8,8 @@ bool x16_fits(const struct layout *layout, enum format_id activation, const stru
     const char *name = format_get(layout->format)->name;
     if (w->format != layout->format)
         return fits_not(r, "W is %s, not %s", format_get(w->format)->name, name);
-    if (w->kind == TENSOR_VALUE || w->kind == TENSOR_STATE)
-        return fits_not(r, "W changes between steps and cannot be packed");
+    if (w->kind != TENSOR_WEIGHT)
+        return fits_not(r, "W is no weight of the model, and only those are packed");
     if (w->layout && w->layout != layout)
         return fits_not(r, "W has the layout %s, not %s", w->layout->name, layout->name);
     if (!w->layout && !tensor_contiguous(w))

@@ -2,7 +2,6 @@
  * llama.cpp's graphs (Qcur, kqv_out, ffn_gate ...), so that traces can be laid side by side. */
 #include "model/arch/blocks.h"
 
-#include "ops/glu.h"
 #include "ops/rms_norm.h"
 #include "ops/view.h"
 
@@ -183,7 +182,7 @@ struct tensor *build_attention(struct graph *g, const struct attention_block *a,
     k = build_rotated(g, a, k, a->n_kv_head, a->k_norm, in, "Kcur");
     k = graph_name(g, graph_op(g, OP_KV_WRITE, NULL, k, in->k[g->layer], in->cells), "k_write");
     v = graph_name(g, graph_op(g, OP_KV_WRITE, NULL, v, in->v[g->layer], in->cells), "v_write");
-    x = graph_op(g, OP_ATTENTION, &a->params, q, k, v, in->positions, in->sequences, in->map);
+    x = graph_op(g, OP_ATTENTION, &a->params, q, k, v, in->positions, in->sequences, in->map, a->sinks);
     x = graph_name(g, x, "kqv_out");
     x = graph_reshape(g, x, (int64_t)a->head_dim_v * a->n_head, in->n_tokens, 0, 0);
     return build_linear(g, &a->output, x, "attn_output");

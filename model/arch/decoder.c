@@ -16,7 +16,8 @@ static void load_layer(struct model *m, struct loader *l, const struct decoder_k
     struct tensor **attn = kind->post_norm ? &y->attn_post_norm : &y->attn_norm;
     struct tensor **ffn = kind->post_norm ? &y->ffn_post_norm : &y->ffn_norm;
     *attn = loader_tensor(l, kind->post_norm ? "post_attention_norm" : "attn_norm", REQUIRED, m->n_embd, 0, 0);
-    *ffn = loader_tensor(l, kind->post_norm ? "post_ffw_norm" : "ffn_norm", REQUIRED, m->n_embd, 0, 0);
+    const char *ffn_norm = kind->post_norm ? "post_ffw_norm" : "ffn_norm";
+    *ffn = loader_tensor(l, kind->ffn_norm ? kind->ffn_norm : ffn_norm, REQUIRED, m->n_embd, 0, 0);
     if (kind->fused_qkv)
         attention_load_fused(l, a);
     else
@@ -31,7 +32,15 @@ static void load_layer(struct model *m, struct loader *l, const struct decoder_k
     rope_load(l, &a->rope, kind->rope, a->head_dim_k);
     a->no_rope = kind->no_rope_every && (l->layer + 1) % kind->no_rope_every == 0;
     a->params.scale = loader_float(l, "attention.scale", OPTIONAL, 1 / sqrtf((float)a->head_dim_k), 1e-9f, 1e9f);
-    if (kind->fused_gate_up)
+    a->sinks = loader_tensor(l, "attn_sinks", OPTIONAL, a->n_head, 0, 0);
+    if (kind->full_every && (l->layer + 1) % kind->full_every != 0)
+        a->params.window = loader_int(l, "attention.sliding_window", REQUIRED, 0, 1, 1 << 30);
+    bool said = kind->experts == EXPERTS_WHERE_SAID && loader_int(l, "expert_count", OPTIONAL, 0, 0, 4096) > 0;
+    y->experts.route = kind->route;
+    y->experts.glu = kind->glu;
+    if (said || kind->experts == EXPERTS_ALWAYS)
+        experts_load(l, &y->experts);
+    else if (kind->fused_gate_up)
         ffn_load_fused(l, &y->ffn, kind->activation);
     else
         ffn_load(l, &y->ffn, kind->activation);
@@ -98,7 +107,7 @@ void decoder_build(const struct model *m, struct graph *g, const struct step_inp
         residual = x = graph_name(g, graph_op(g, OP_ADD, NULL, x, residual), "ffn_inp");
         if (y->ffn_norm)
             x = build_norm(g, x, y->ffn_norm, p->eps, "ffn_norm");
-        x = build_ffn(g, &y->ffn, x);
+        x = y->experts.n_expert ? build_experts(g, &y->experts, x) : build_ffn(g, &y->ffn, x);
         if (y->ffn_post_norm)
             x = build_norm(g, x, y->ffn_post_norm, p->eps, "ffn_post_norm");
         x = scaled(g, x, p->residual_scale, "ffn_scaled");

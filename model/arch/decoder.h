@@ -11,6 +11,7 @@ struct decoder_layer {
     struct tensor *attn_post_norm, *ffn_post_norm; /* behind them, before the residual is added; NULL: none */
     struct attention_block attention;
     struct ffn_block ffn;
+    struct experts_block experts; /* instead; n_expert 0: none */
 };
 
 struct decoder {
@@ -29,6 +30,11 @@ struct decoder_kind {
     enum { QK_PLAIN, QK_NORM_HEAD, QK_NORM_ALL } qk; /* RMS norm of each head of q and k, or of all heads together */
     bool fused_qkv, fused_gate_up; /* attn_qkv is one matrix; ffn_up holds gate and up */
     int no_rope_every; /* each n-th layer has no rope; 0: none */
+    int full_every;    /* each n-th layer attends to everything, the others to a window; 0: all to everything */
+    const char *ffn_norm; /* the tensor's name; NULL: the usual one */
+    enum { EXPERTS_NEVER, EXPERTS_WHERE_SAID, EXPERTS_ALWAYS } experts; /* where said: by the key expert_count */
+    struct route_weights_params route;
+    struct glu_params glu; /* of the experts */
 };
 
 /* Reads keys and tensors of all layers into m->params. */

@@ -1,0 +1,4 @@
+/* mul_mat_id_x16_avx512.c: expert products on packed weights, by the kernels of mul_mat (mul_mat_id_x16.h). */
+#include "backends/cpu/mul_mat_id_x16.h"
+
+ID_X16_KERNEL(X16_AVX512, avx512, CPU_AVX512 | CPU_AVX512_VNNI | CPU_AVX2 | CPU_FMA | CPU_F16C);
