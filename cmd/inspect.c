@@ -361,6 +361,24 @@ static json_t *what_runs(const char *path)
     return runs ? runs : cannot_json(&e);
 }
 
+static double size_of(const json_t *sizes, const char *key)
+{
+    return (double)json_integer_value(json_object_get(sizes, key));
+}
+
+static void print_sizes(const json_t *sizes, const char *left_out)
+{
+    double kv = size_of(sizes, "kv_bytes_per_position"), delta = size_of(sizes, "delta_state_bytes"), conv = size_of(sizes, "conv_state_bytes");
+    printf("\nsizes\n  weights read for a token %14.0f bytes (%.2f GB)\n", size_of(sizes, "weight_bytes_per_token"),
+           size_of(sizes, "weight_bytes_per_token") / 1e9);
+    if (kv > 0)
+        printf("  KV cache a position      %14.0f bytes in f16 (%.1f MB for a context of 4096)\n", kv, kv * 4096 / 1e6);
+    if (delta > 0)
+        printf("  recurrent state          %14.0f bytes a sequence (%.1f MB), and %.0f of convolutions (%.1f MB)\n", delta, delta / 1e6, conv, conv / 1e6);
+    if (left_out && *left_out)
+        printf("  left out of the model: %s\n", left_out);
+}
+
 static void print_runs(const json_t *runs)
 {
     const char *cannot = json_string_value(json_object_get(runs, "cannot"));
@@ -372,6 +390,7 @@ static void print_runs(const json_t *runs)
     }
     size_t i, j;
     json_t *row, *not_taken;
+    print_sizes(json_object_get(runs, "sizes"), json_string_value(json_object_get(runs, "left_out")));
     printf("\na decode step would run\n");
     json_array_foreach(json_object_get(runs, "decode"), i, row)
     {

@@ -19,6 +19,7 @@ static const struct option *options(int *n)
         {"-c, --ctx-size", OPTION_INT, &params.ctx, "N", "context length that the file states", 0, 1 << 30},
         {"--seed", OPTION_U64, &params.seed, "N", "the same seed gives the same file", 0, 0},
         {"--no-vocab", OPTION_FLAG, &params.no_vocab, NULL, "no tokens in the file: token ids only", 0, 0},
+        {"--no-weights", OPTION_FLAG, &params.no_weights, NULL, "holes in place of the weights: a shape of any size to inspect", 0, 0},
         OUTPUT_OPTION,
     };
     *n = (int)(sizeof table / sizeof *table);

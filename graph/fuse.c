@@ -9,6 +9,7 @@
 #include "graph/fuse.h"
 
 #include "ops/glu.h"
+#include "ops/unary.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -143,7 +144,7 @@ static bool match_gate_up_glu(const struct graph *g, int i, struct fuse_match *m
     return true;
 }
 
-/* Two or three products of one activation whose nodes stand together, as q, k and v do. */
+/* Two to four products of one activation whose nodes stand together, as q, k and v do. */
 static bool match_mul_mat_group(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
 {
     (void)r;
@@ -151,7 +152,7 @@ static bool match_mul_mat_group(const struct graph *g, int i, struct fuse_match 
     if (!plain_mul_mat(last) || (i + 1 < g->n_nodes && plain_mul_mat(g->nodes[i + 1]) && g->nodes[i + 1]->src[1] == last->src[1]))
         return false; /* no product, or not the last of its group */
     int first = i;
-    while (first > 0 && i - first < 2 && plain_mul_mat(g->nodes[first - 1]) && g->nodes[first - 1]->src[1] == last->src[1])
+    while (first > 0 && i - first < 3 && plain_mul_mat(g->nodes[first - 1]) && g->nodes[first - 1]->src[1] == last->src[1])
         first--;
     if (first == i)
         return false;
@@ -287,6 +288,57 @@ static bool match_linear(const struct graph *g, int i, struct fuse_match *m, str
     return take_product(m, product);
 }
 
+static bool unary_is(const struct node *n, enum unary_kind kind)
+{
+    return n && n->op == OP_UNARY && node_params(n, struct unary_params)->kind == (int32_t)kind;
+}
+
+static bool match_ssm_conv_silu(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    struct node *silu = g->nodes[i], *conv;
+    (void)r;
+    if (!unary_is(silu, UNARY_SILU) || !(conv = maker_is(silu->src[0], OP_SSM_CONV)) || silu->src[0]->base)
+        return false;
+    m->op = OP_SSM_CONV_SILU;
+    add_part(m, conv);
+    add_part(m, silu);
+    for (int j = 0; j < conv->n_src; j++)
+        add_src(m, conv->src[j]);
+    return true;
+}
+
+static bool plain_swiglu(const struct node *n)
+{
+    const struct glu_params *p = node_params(n, struct glu_params);
+    return n->op == OP_GLU && p->kind == UNARY_SILU && glu_is_plain(p);
+}
+
+static bool match_gated_delta_net(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    struct node *glu = g->nodes[i], *mul, *norm, *rule;
+    if (!plain_swiglu(glu) || !(mul = maker_is(glu->src[1], OP_MUL)) || !(norm = maker_is(mul->src[0], OP_RMS_NORM)) ||
+        !(rule = maker_is(norm->src[0], OP_GATED_DELTA_RULE)))
+        return false;
+    struct node *q = maker_is(rule->src[0], OP_L2_NORM), *k = maker_is(rule->src[1], OP_L2_NORM), *decay = maker_is(rule->src[3], OP_MUL);
+    struct node *softplus = decay ? maker(decay->src[0]) : NULL, *beta = maker(rule->src[4]), *add;
+    if (!q || !k || !unary_is(softplus, UNARY_SOFTPLUS) || !unary_is(beta, UNARY_SIGMOID) || !(add = maker_is(softplus->src[0], OP_ADD)))
+        return fits_not(r, "%s has other norms or gates", rule->out->name);
+    if (!is_weight(mul->src[1]) || tensor_rows(mul->src[1]) != 1 || mul->src[1]->ne[0] != norm->out->ne[0] ||
+        !is_weight(root_of(decay->src[1])) || !is_weight(root_of(add->src[1])) ||
+        tensor_elements(decay->src[1]) != rule->out->ne[1] || tensor_elements(add->src[1]) != rule->out->ne[1])
+        return fits_not(r, "a weight of %s is none, or repeats", rule->out->name);
+    m->op = OP_GATED_DELTA_NET;
+    struct node *parts[] = {beta, add, softplus, decay, q, k, rule, norm, mul, glu};
+    for (size_t j = 0; j < sizeof parts / sizeof *parts; j++)
+        add_part(m, parts[j]);
+    struct tensor *src[] = {q->src[0],    k->src[0],    rule->src[2], add->src[0],  add->src[1],  decay->src[1],
+                            beta->src[0], rule->src[5], rule->src[6], rule->src[7], glu->src[0], mul->src[1]};
+    for (size_t j = 0; j < sizeof src / sizeof *src; j++)
+        add_src(m, src[j]);
+    memcpy(m->params, rule->params, PARAMS_SIZE);
+    return true;
+}
+
 /* ---- the table, and the rules */
 
 static const struct fusion table[] = {
@@ -327,6 +379,18 @@ static bool in_match(const struct fuse_match *m, const struct node *n)
     return false;
 }
 
+/* Whether another node between the first part and the last reads a state that a part writes in place. */
+static bool state_between(const struct graph *g, const struct fuse_match *m, int first, int last, struct reason *r)
+{
+    for (int j = 0; j < m->n_parts; j++) {
+        struct tensor *state = node_updates(m->parts[j]);
+        for (int k = first; k < last && state; k++)
+            if (!in_match(m, g->nodes[k]) && node_reads(g->nodes[k], root_of(state)) && !op_get(g->nodes[k]->op)->alias)
+                return !fits_not(r, "%s is read by %s before the last part", state->name, g->nodes[k]->out->name);
+    }
+    return false;
+}
+
 struct node *fuse_try(struct graph *g, const struct fusion *f, int i, struct reason *r)
 {
     struct fuse_match m = {0};
@@ -347,15 +411,17 @@ struct node *fuse_try(struct graph *g, const struct fusion *f, int i, struct rea
     memcpy(parts, m.parts, (size_t)m.n_parts * sizeof *parts);
     memcpy(fused->src, m.src, sizeof m.src);
     memcpy(fused->params, m.params, PARAMS_SIZE);
+    if (state_between(g, &m, first, i, r))
+        return NULL;
     for (int j = 0; j + 1 < m.n_parts; j++) {
         struct tensor *value = m.parts[j]->out;
         const struct tensor *memory = root_of(value);
-        bool outside = value == g->logits;
+        bool outside = g->logits && root_of(g->logits) == memory;
         for (int k = first; k < g->n_nodes; k++) {
             const struct node *n = g->nodes[k];
-            if (in_match(&m, n) || !node_reads(n, memory))
+            if (in_match(&m, n) || op_get(n->op)->alias || !node_reads(n, memory)) /* who reads an alias reads its root */
                 continue;
-            if (k < i && memory->kind == TENSOR_VALUE && !op_get(n->op)->alias) {
+            if (k < i && memory->kind == TENSOR_VALUE) {
                 fits_not(r, "%s is read by %s before the last part", value->name, n->out->name);
                 return NULL;
             }

@@ -6,7 +6,9 @@
 #include "graph/fuse_cases.h"
 
 #include "ops/attention.h"
+#include "ops/gated_delta_rule.h"
 #include "ops/glu.h"
+#include "ops/l2_norm.h"
 #include "ops/quantize.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -122,8 +124,8 @@ static const struct norm_case norm_quantize_cases[] = {
 
 struct product_case {
     const char *name;
-    enum format_id format[3]; /* of the weights */
-    int64_t k, m[3], n;       /* rows of the weights, tokens; m[i] 0: no further weight */
+    enum format_id format[4]; /* of the weights */
+    int64_t k, m[4], n;       /* rows of the weights, tokens; m[i] 0: no further weight */
     enum unary_kind kind;
     bool read; /* the first product, or the sum, is read elsewhere too */
     bool up_first, quantize;
@@ -141,10 +143,10 @@ static struct tensor *product(struct fuse_case *c, const struct product_case *s,
 static void build_group_case(struct fuse_case *c, const void *spec)
 {
     const struct product_case *s = spec;
-    struct tensor *x = LEAF(INPUT, "x", FORMAT_F32, NORMAL, 0, s->k, s->n), *y[3] = {NULL};
-    for (int i = 0; i < 3 && s->m[i]; i++)
+    struct tensor *x = LEAF(INPUT, "x", FORMAT_F32, NORMAL, 0, s->k, s->n), *y[4] = {NULL};
+    for (int i = 0; i < 4 && s->m[i]; i++)
         y[i] = product(c, s, i, x);
-    for (int i = 0; i < 3 && y[i]; i++)
+    for (int i = 0; i < 4 && y[i]; i++)
         read_elsewhere(c, y[i]);
 }
 
@@ -197,6 +199,8 @@ static const struct product_case mul_mat_group_cases[] = {
 #undef FORMAT
     {"mixed_decode", {FORMAT_Q4_K, FORMAT_Q4_K, FORMAT_Q6_K}, 512, {64, 32, 32}, 1, UNARY_SILU, false, false, false},
     {"mixed_batch", {FORMAT_Q4_0, FORMAT_Q8_0, FORMAT_Q4_0}, 512, {64, 32, 32}, 9, UNARY_SILU, false, false, false},
+    {"four_decode", {FORMAT_Q4_0, FORMAT_Q4_0, FORMAT_Q4_0, FORMAT_Q4_0}, 512, {96, 48, 6, 6}, 1, UNARY_SILU, false, false, false},
+    {"four_batch", {FORMAT_Q4_K, FORMAT_Q6_K, FORMAT_Q8_0, FORMAT_Q4_K}, 256, {96, 48, 16, 16}, 5, UNARY_SILU, false, false, false},
     {"one_row_each", {FORMAT_Q4_0, FORMAT_Q4_0, FORMAT_Q4_0}, 64, {1, 1, 1}, 1, UNARY_SILU, false, false, false},
 };
 
@@ -388,6 +392,106 @@ static const struct rope_case rope_kv_cases[] = {
     {"far", 64, 64, 4, 2, 3, 9, 130000, FORMAT_F32, FORMAT_F32, PLAIN(ROPE_NORM, 64, 500000), .cells = FILL_DISTINCT},
 };
 
+/* ---- recurrent layers */
+
+struct conv_case {
+    const char *name;
+    int64_t channels, width, n_tokens, n_seq, n_slots;
+    enum fill x;
+};
+
+static void build_conv_case(struct fuse_case *c, const void *spec)
+{
+    const struct conv_case *s = spec;
+    struct graph *g = &c->graph;
+    struct case_src x_spec = {FORMAT_F32, {s->channels, s->n_tokens}, s->x, STRIDES_PLAIN, 0};
+    struct tensor *x = leaf(c, TENSOR_INPUT, "qkv", x_spec);
+    struct tensor *weight = LEAF(WEIGHT, "ssm_conv1d.weight", FORMAT_F32, NORMAL, 0, s->width, s->channels);
+    struct tensor *state = LEAF(STATE, "conv_state", FORMAT_F32, NORMAL, 0, s->channels, s->width - 1, s->n_slots);
+    struct tensor *sequences = LEAF(INPUT, "sequences", FORMAT_I32, INDEX, s->n_seq, s->n_tokens);
+    struct tensor *slots = LEAF(INPUT, "slots", FORMAT_I32, DISTINCT, s->n_slots, 2, s->n_seq);
+    x = graph_op(g, OP_SSM_CONV, NULL, x, weight, state, sequences, slots);
+    graph_op(g, OP_UNARY, (&(struct unary_params){UNARY_SILU}), x);
+}
+
+static const struct conv_case ssm_conv_silu_cases[] = {
+    {"decode", 6144, 4, 1, 1, 2, FILL_NORMAL},       {"batch", 768, 4, 17, 1, 2, FILL_NORMAL},
+    {"odd_channels", 101, 4, 5, 1, 3, FILL_NORMAL},  {"width_3", 96, 3, 5, 1, 2, FILL_NORMAL},
+    {"sequences", 160, 4, 19, 4, 9, FILL_NORMAL},    {"hostile", 300, 4, 9, 1, 2, FILL_HOSTILE},
+};
+
+struct net_case {
+    const char *name;
+    int64_t dim, n_k, n_v, n_tokens, n_seq, n_slots;
+    enum delta_heads heads;
+    bool joint; /* alpha and beta are windows of one product */
+    enum fill x;
+};
+
+/* Elements [first, first + dim * n) of rows of x as [dim, n, rows]. */
+static struct tensor *part_of(struct graph *g, struct tensor *x, int64_t first, int64_t dim, int64_t n)
+{
+    if (!x)
+        return NULL;
+    struct view_params p = {.ne = {(int32_t)dim, (int32_t)n, (int32_t)x->ne[1]}, .nb = {sizeof(float)}};
+    p.nb[1] = (uint64_t)dim * sizeof(float);
+    p.nb[2] = p.nb[3] = x->nb[1];
+    p.offset = (uint64_t)first * sizeof(float);
+    return graph_op(g, OP_VIEW, &p, x);
+}
+
+static struct tensor *unary(struct graph *g, enum unary_kind kind, struct tensor *x)
+{
+    return graph_op(g, OP_UNARY, (&(struct unary_params){(int32_t)kind}), x);
+}
+
+static void build_net_case(struct fuse_case *c, const void *spec)
+{
+    const struct net_case *s = spec;
+    struct graph *g = &c->graph;
+    int64_t n = s->n_tokens, keys = s->dim * s->n_k, values = s->dim * s->n_v, each = s->n_v / s->n_k;
+    struct case_src qkv_spec = {FORMAT_F32, {2 * keys + values, n}, s->x, STRIDES_PLAIN, 0};
+    struct tensor *qkv = leaf(c, TENSOR_INPUT, "qkv", qkv_spec), *z = LEAF(INPUT, "z", FORMAT_F32, NORMAL, 0, values, n);
+    struct tensor *dt = LEAF(WEIGHT, "ssm_dt.bias", FORMAT_F32, NORMAL, 0, s->n_v), *a = LEAF(WEIGHT, "ssm_a", FORMAT_F32, NEGATIVE, 0, s->n_v);
+    struct tensor *alpha, *beta, *weight = LEAF(WEIGHT, "ssm_norm.weight", FORMAT_F32, NORMAL, 0, s->dim);
+    struct tensor *state = LEAF(STATE, "delta_state", FORMAT_F32, NORMAL, 0, s->dim, s->dim, s->n_v, s->n_slots);
+    struct tensor *sequences = LEAF(INPUT, "sequences", FORMAT_I32, INDEX, s->n_seq, n);
+    struct tensor *slots = LEAF(INPUT, "slots", FORMAT_I32, DISTINCT, s->n_slots, 2, s->n_seq);
+    if (s->joint) {
+        struct tensor *both = graph_reshape(g, LEAF(INPUT, "ba", FORMAT_F32, NORMAL, 0, 2 * s->n_v, n), 2 * each, s->n_k, n, 0);
+        beta = graph_slice(g, both, 0, each);
+        alpha = graph_slice(g, both, each, each);
+        dt = graph_reshape(g, dt, each, s->n_k, 0, 0);
+        a = graph_reshape(g, a, each, s->n_k, 0, 0);
+    } else {
+        alpha = LEAF(INPUT, "alpha", FORMAT_F32, NORMAL, 0, s->n_v, n);
+        beta = LEAF(INPUT, "beta", FORMAT_F32, NORMAL, 0, s->n_v, n);
+    }
+    beta = graph_reshape(g, unary(g, UNARY_SIGMOID, beta), s->n_v, n, 0, 0);
+    alpha = graph_op(g, OP_MUL, NULL, unary(g, UNARY_SOFTPLUS, graph_op(g, OP_ADD, NULL, alpha, dt)), a);
+    alpha = graph_reshape(g, alpha, s->n_v, n, 0, 0);
+    struct tensor *q = graph_op(g, OP_L2_NORM, (&(struct l2_norm_params){1e-6f}), part_of(g, qkv, 0, s->dim, s->n_k));
+    struct tensor *k = graph_op(g, OP_L2_NORM, (&(struct l2_norm_params){1e-5f}), part_of(g, qkv, keys, s->dim, s->n_k));
+    struct gated_delta_rule_params p = {0.125f, (int32_t)s->heads};
+    struct tensor *x = graph_op(g, OP_GATED_DELTA_RULE, &p, q, k, part_of(g, qkv, 2 * keys, s->dim, s->n_v), alpha, beta, state, sequences, slots);
+    x = graph_op(g, OP_MUL, NULL, graph_op(g, OP_RMS_NORM, (&(struct rms_norm_params){1e-6f}), x), weight);
+    graph_op(g, OP_GLU, (&(struct glu_params){.kind = UNARY_SILU}), graph_reshape(g, z, s->dim, s->n_v, n, 0), x);
+}
+
+static const struct net_case gated_delta_net_cases[] = {
+    {"decode_128", 128, 2, 6, 1, 1, 2, DELTA_TILED, false, FILL_NORMAL},
+    {"decode_64", 64, 3, 6, 1, 1, 3, DELTA_TILED, false, FILL_NORMAL},
+    {"decode_grouped", 128, 2, 4, 1, 1, 2, DELTA_GROUPED, true, FILL_NORMAL},
+    {"batch_128", 128, 1, 2, 9, 1, 2, DELTA_TILED, false, FILL_NORMAL},
+    {"batch_grouped", 64, 2, 6, 5, 1, 2, DELTA_GROUPED, true, FILL_NORMAL},
+    {"batch_joint_tiled", 64, 2, 6, 5, 1, 2, DELTA_TILED, true, FILL_NORMAL},
+    {"one_key_head", 32, 1, 3, 5, 1, 2, DELTA_GROUPED, true, FILL_NORMAL},
+    {"70_tokens", 64, 1, 2, 70, 1, 2, DELTA_TILED, false, FILL_NORMAL},
+    {"odd_size", 37, 1, 3, 5, 1, 2, DELTA_TILED, false, FILL_NORMAL},
+    {"sequences", 64, 1, 2, 19, 4, 9, DELTA_TILED, false, FILL_NORMAL},
+    {"hostile", 48, 1, 2, 5, 1, 2, DELTA_TILED, false, FILL_HOSTILE},
+};
+
 /* ---- the table */
 
 typedef void build_fn(struct fuse_case *c, const void *spec);
@@ -404,6 +508,8 @@ static const struct {
     int n;
 } table[N_FUSIONS] = {
     [FUSE_rope_kv] = CASES(build_rope_case, rope_kv_cases),
+    [FUSE_ssm_conv_silu] = CASES(build_conv_case, ssm_conv_silu_cases),
+    [FUSE_gated_delta_net] = CASES(build_net_case, gated_delta_net_cases),
     [FUSE_gate_up_glu] = CASES(build_glu_case, gate_up_glu_cases),
     [FUSE_mul_mat_group] = CASES(build_group_case, mul_mat_group_cases),
     [FUSE_mul_mat_add] = CASES(build_mul_mat_add_case, mul_mat_add_cases),

@@ -6,8 +6,9 @@
 
 #include <jansson.h>
 
-/* {"decode": [{op, format, kernel, nodes, reason, passed_over: [{variant, reason}]}]}: a row for each op, weight format and kernel. NULL and
- * *e on failure. */
+/* {"decode": [{op, format, kernel, nodes, reason, passed_over: [{variant, reason}]}], a row for each op, weight format and kernel;
+ * "sizes": {weight_bytes_per_token, kv_bytes_per_position, kv_format, delta_state_bytes, conv_state_bytes}, of one sequence; "left_out": what of
+ * the file has no part in the model, "" for nothing}. NULL and *e on failure. */
 json_t *outline(const struct hone_model *m, struct hone_error *e);
 
 #endif

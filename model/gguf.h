@@ -114,6 +114,8 @@ void gguf_write_value(struct gguf_writer *w, const char *key, const struct gguf_
 void gguf_write_tensor(struct gguf_writer *w, const char *name, enum format_id format, int n_dims, const int64_t *ne);
 /* Appends size bytes to the current tensor, not beyond its end; the next begins once it is full. */
 int gguf_write_data(struct gguf_writer *w, const void *data, size_t size, struct hone_error *e);
+/* The same with zeros that take no room on the disk, where the file system has holes. */
+int gguf_write_hole(struct gguf_writer *w, size_t size, struct hone_error *e);
 /* Finishes and renames (keep), or removes what was written. Frees w. An incomplete file is an error with keep. */
 int gguf_writer_close(struct gguf_writer *w, bool keep, struct hone_error *e);
 

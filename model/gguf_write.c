@@ -37,7 +37,7 @@ struct gguf_writer {
     uint64_t n_values, n_tensors;
     uint64_t data_end; /* where the next tensor's data goes, from the start of the data */
     uint32_t alignment;
-    bool head_written;
+    bool head_written, holes;
     uint64_t current; /* the tensor that data goes to */
     uint64_t filled;  /* bytes of it written */
 };
@@ -307,14 +307,24 @@ static uint64_t size_of(const struct gguf_writer *w, uint64_t tensor)
     return n;
 }
 
-int gguf_write_data(struct gguf_writer *w, const void *data, size_t size, struct hone_error *e)
+static void put_hole(struct gguf_writer *w, size_t size)
+{
+    if (!w->error.code && fseeko(w->file, (off_t)size, SEEK_CUR))
+        err_set(&w->error, HONE_ERESOURCE, "%s: cannot write: %s", w->partial, strerror(errno));
+}
+
+/* data NULL: a hole. */
+static int write_bytes(struct gguf_writer *w, const void *data, size_t size, struct hone_error *e)
 {
     put_head(w);
     if (!w->error.code && size) {
         if (w->current == w->n_tensors || size > size_of(w, w->current) - w->filled)
             err_set(&w->error, HONE_EFAULT, "%s: %zu bytes are more than tensor %llu of %llu takes", w->path, size,
                     (unsigned long long)w->current, (unsigned long long)w->n_tensors);
-        put(w, data, size);
+        if (data)
+            put(w, data, size);
+        else
+            put_hole(w, size);
         w->filled += size;
         if (!w->error.code && w->filled == size_of(w, w->current)) {
             put_padding(w, w->filled);
@@ -327,6 +337,17 @@ int gguf_write_data(struct gguf_writer *w, const void *data, size_t size, struct
     return w->error.code;
 }
 
+int gguf_write_data(struct gguf_writer *w, const void *data, size_t size, struct hone_error *e)
+{
+    return write_bytes(w, data, size, e);
+}
+
+int gguf_write_hole(struct gguf_writer *w, size_t size, struct hone_error *e)
+{
+    w->holes = true;
+    return write_bytes(w, NULL, size, e);
+}
+
 int gguf_writer_close(struct gguf_writer *w, bool keep, struct hone_error *e)
 {
     if (keep) {
@@ -335,6 +356,9 @@ int gguf_writer_close(struct gguf_writer *w, bool keep, struct hone_error *e)
             err_set(&w->error, HONE_EFAULT, "%s: data of %llu of %llu tensors was written", w->path,
                     (unsigned long long)w->current, (unsigned long long)w->n_tensors);
     }
+    /* The file is as long as what was written last; a hole at its end is none yet. */
+    if (keep && w->holes && !w->error.code && (fflush(w->file) || ftruncate(fileno(w->file), ftello(w->file))))
+        err_set(&w->error, HONE_ERESOURCE, "%s: cannot write: %s", w->partial, strerror(errno));
     if (fclose(w->file) && keep)
         err_set(&w->error, HONE_ERESOURCE, "%s: cannot write: %s", w->partial, strerror(errno));
     if (keep && !w->error.code && rename(w->partial, w->path))

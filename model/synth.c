@@ -37,9 +37,13 @@ struct shape {
     bool tied;
     const char *pre; /* pre-tokenizer; the vocabulary itself is synthetic */
     bool add_bos;
+    struct {
+        int32_t taps, dim, n_v, n_k; /* of the convolution; of a head; heads of V and of K */
+        int32_t interval, rope_dims, sections[4]; /* attention over all positions each n-th layer; its rope */
+    } delta;
 };
 
-static const struct family llama, gemma3;
+static const struct family llama, gemma3, qwen35;
 
 static const struct shape shapes[] = {
     /* name, family, layers, width, ffn, heads, kv, dim, vocab, ctx, rope base, eps, factor, window, tied, pre, bos */
@@ -48,10 +52,14 @@ static const struct shape shapes[] = {
     {"llama3.1-8b", &llama, 32, 4096, 14336, 32, 8, 128, 128256, 131072, 500000, 1e-5f, 8, 0, false, "llama-bpe", true},
     {"gemma3-270m", &gemma3, 18, 640, 2048, 4, 1, 256, 262144, 32768, 1000000, 1e-6f, 0, 512, true, "gpt-2", true},
     {"gemma3-1b", &gemma3, 26, 1152, 6912, 4, 1, 256, 262144, 32768, 1000000, 1e-6f, 0, 512, true, "gpt-2", true},
+    {"qwen3.5-0.8b", &qwen35, 24, 1024, 3584, 8, 2, 256, 248320, 262144, 1e7f, 1e-6f, 0, 0, true, "qwen35", false,
+     {4, 128, 16, 16, 4, 64, {11, 11, 10, 0}}},
+    {"qwen3.6-27b", &qwen35, 64, 5120, 17408, 24, 4, 256, 248320, 262144, 1e7f, 1e-6f, 0, 0, false, "qwen35", false,
+     {4, 128, 48, 16, 4, 64, {11, 11, 10, 0}}},
 };
 enum { N_SHAPES = sizeof shapes / sizeof *shapes };
 
-enum kind { MATRIX, NORM, ROPE_FREQS };
+enum kind { MATRIX, NORM, ROPE_FREQS, TAPS, DECAY, TIME_STEP };
 
 struct item { /* a tensor to come */
     enum kind kind;
@@ -98,16 +106,11 @@ static void key_f32(struct synth *s, const char *key, float v)
     gguf_write_f32(s->w, name, v);
 }
 
-/* Declares a tensor "blk.<layer>.<name>.weight", or without the layer when it is negative; n_out 0: one dimension. */
-static void tensor(struct synth *s, int layer, const char *name, enum kind kind, int64_t n_in, int64_t n_out)
+/* Declares a tensor of this name as it is; n_out 0: one dimension. */
+static void tensor_named(struct synth *s, const char *full, enum kind kind, int64_t n_in, int64_t n_out)
 {
-    char full[96];
     int64_t ne[2] = {n_in, n_out};
     int n_dims = n_out ? 2 : 1;
-    if (layer < 0)
-        snprintf(full, sizeof full, "%s.weight", name);
-    else
-        snprintf(full, sizeof full, "blk.%d.%s.weight", layer, name);
     struct mix_model m = {s->shape.layers, s->shape.heads / s->shape.kv_heads, s->shape.tied};
     int f = mix_format(s->mix, &m, full, n_dims, ne, NULL);
     if (s->n_items == s->cap) {
@@ -117,6 +120,17 @@ static void tensor(struct synth *s, int layer, const char *name, enum kind kind,
     struct item *t = &s->items[s->n_items++];
     *t = (struct item){kind, f < 0 ? FORMAT_F32 : (enum format_id)f, n_in * (n_out ? n_out : 1), n_in};
     gguf_write_tensor(s->w, full, t->format, n_dims, ne);
+}
+
+/* Declares a tensor "blk.<layer>.<name>.weight", or without the layer when it is negative. */
+static void tensor(struct synth *s, int layer, const char *name, enum kind kind, int64_t n_in, int64_t n_out)
+{
+    char full[96];
+    if (layer < 0)
+        snprintf(full, sizeof full, "%s.weight", name);
+    else
+        snprintf(full, sizeof full, "blk.%d.%s.weight", layer, name);
+    tensor_named(s, full, kind, n_in, n_out);
 }
 
 static void attention_tensors(struct synth *s, int i)
@@ -164,7 +178,62 @@ static void gemma3_layer(struct synth *s, int i)
     tensor(s, i, "post_ffw_norm", NORM, s->shape.width, 0);
 }
 
-static const struct family llama = {"llama", llama_keys, llama_layer}, gemma3 = {"gemma3", gemma3_keys, gemma3_layer};
+static void qwen35_keys(struct synth *s)
+{
+    char name[96];
+    const struct shape *p = &s->shape;
+    key_u32(s, "rope.dimension_count", p->delta.rope_dims);
+    snprintf(name, sizeof name, "%s.rope.dimension_sections", p->family->arch);
+    gguf_write_array(s->w, name, GGUF_I32, p->delta.sections, 4);
+    key_u32(s, "ssm.conv_kernel", p->delta.taps);
+    key_u32(s, "ssm.inner_size", (int64_t)p->delta.n_v * p->delta.dim);
+    key_u32(s, "ssm.state_size", p->delta.dim);
+    key_u32(s, "ssm.time_step_rank", p->delta.n_v);
+    key_u32(s, "ssm.group_count", p->delta.n_k);
+    key_u32(s, "full_attention_interval", p->delta.interval);
+}
+
+static void delta_tensors(struct synth *s, int i)
+{
+    const struct shape *p = &s->shape;
+    int64_t keys = (int64_t)p->delta.n_k * p->delta.dim, values = (int64_t)p->delta.n_v * p->delta.dim;
+    char name[96];
+    tensor(s, i, "attn_norm", NORM, p->width, 0);
+    tensor(s, i, "attn_qkv", MATRIX, p->width, 2 * keys + values);
+    tensor(s, i, "attn_gate", MATRIX, p->width, values);
+    tensor(s, i, "ssm_beta", MATRIX, p->width, p->delta.n_v);
+    tensor(s, i, "ssm_alpha", MATRIX, p->width, p->delta.n_v);
+    tensor(s, i, "ssm_conv1d", TAPS, p->delta.taps, 2 * keys + values);
+    snprintf(name, sizeof name, "blk.%d.ssm_dt.bias", i);
+    tensor_named(s, name, TIME_STEP, p->delta.n_v, 0);
+    snprintf(name, sizeof name, "blk.%d.ssm_a", i);
+    tensor_named(s, name, DECAY, p->delta.n_v, 0);
+    tensor(s, i, "ssm_norm", NORM, p->delta.dim, 0);
+    tensor(s, i, "ssm_out", MATRIX, values, p->width);
+}
+
+static void qwen35_layer(struct synth *s, int i)
+{
+    const struct shape *p = &s->shape;
+    if ((i + 1) % p->delta.interval) {
+        delta_tensors(s, i);
+    } else {
+        tensor(s, i, "attn_norm", NORM, p->width, 0);
+        tensor(s, i, "attn_q", MATRIX, p->width, 2 * (int64_t)p->heads * p->head_dim); /* with its gate */
+        tensor(s, i, "attn_k", MATRIX, p->width, (int64_t)p->kv_heads * p->head_dim);
+        tensor(s, i, "attn_v", MATRIX, p->width, (int64_t)p->kv_heads * p->head_dim);
+        tensor(s, i, "attn_q_norm", NORM, p->head_dim, 0);
+        tensor(s, i, "attn_k_norm", NORM, p->head_dim, 0);
+        tensor(s, i, "attn_output", MATRIX, (int64_t)p->heads * p->head_dim, p->width);
+    }
+    tensor(s, i, "post_attention_norm", NORM, p->width, 0);
+    tensor(s, i, "ffn_gate", MATRIX, p->width, p->ffn);
+    tensor(s, i, "ffn_up", MATRIX, p->width, p->ffn);
+    tensor(s, i, "ffn_down", MATRIX, p->ffn, p->width);
+}
+
+static const struct family llama = {"llama", llama_keys, llama_layer}, gemma3 = {"gemma3", gemma3_keys, gemma3_layer},
+                           qwen35 = {"qwen35", qwen35_keys, qwen35_layer};
 enum { LAYER_TENSORS = 16 }; /* at most, of any family */
 
 static int declare(struct synth *s, bool no_vocab)
@@ -264,18 +333,45 @@ static float rope_divisor(const struct shape *p, int64_t i)
     return (float)(1 / ((1 - smooth) / (double)p->rope_factor + smooth));
 }
 
+/* Time steps between 0.001 and 0.1, evenly in their logarithm, and decays of exp(-1) to exp(-16) at a step of one, as such layers are
+ * initialised (Gu and Dao, arXiv 2312.00752): a state then remembers tens to thousands of tokens. */
+static float vector_value(const struct synth *s, const struct item *t, int64_t i, struct rng *r)
+{
+    switch (t->kind) {
+    case TAPS:
+        return (float)rng_normal(r) / sqrtf((float)t->n_in);
+    case DECAY:
+        return -1 - 15 * (float)rng_uniform(r);
+    case TIME_STEP:
+        return (float)log(expm1(exp(log(0.001) + log(100) * rng_uniform(r)))); /* softplus of it is the step */
+    case ROPE_FREQS:
+        return rope_divisor(&s->shape, i);
+    default:
+        return 1 + 0.1f * (float)rng_normal(r);
+    }
+}
+
 static int write_vector(struct synth *s, const struct item *t, struct rng *r)
 {
     float *x = (float *)(void *)s->buffer;
     for (int64_t at = 0; at < t->n;) {
         int64_t n = 0;
         for (; n < BUFFER / (int64_t)sizeof *x && at + n < t->n; n++)
-            x[n] = t->kind == NORM ? 1 + 0.1f * (float)rng_normal(r) : rope_divisor(&s->shape, at + n);
+            x[n] = vector_value(s, t, at + n, r);
         if (gguf_write_data(s->w, x, (size_t)n * sizeof *x, s->e))
             return s->e->code;
         at += n;
     }
     return 0;
+}
+
+/* Room for the weights, and nothing in it. */
+static int write_holes(struct synth *s)
+{
+    int rc = 0;
+    for (int i = 0; i < s->n_items && !rc; i++)
+        rc = gguf_write_hole(s->w, format_row_bytes(format_get(s->items[i].format), s->items[i].n), s->e);
+    return rc;
 }
 
 static int write_weights(struct synth *s, hone_progress_fn *progress, void *user)
@@ -339,6 +435,11 @@ static void scale_width(struct shape *p, int32_t width)
     p->kv_heads = p->heads / ratio < 1 ? 1 : p->heads / ratio;
     while (p->heads % p->kv_heads)
         p->kv_heads--;
+    if (p->delta.n_k) {
+        int32_t each = p->delta.n_v / p->delta.n_k, n_k = (int32_t)((int64_t)p->delta.n_k * width / p->width);
+        p->delta.n_k = n_k < 1 ? 1 : n_k;
+        p->delta.n_v = p->delta.n_k * each;
+    }
     p->ffn = (int32_t)(((int64_t)p->ffn * width / p->width + grain - 1) / grain * grain);
     p->width = width;
 }
@@ -384,7 +485,7 @@ int model_synth(const char *out, const struct synth_params *p, hone_progress_fn 
     if (!rc)
         rc = declare(&s, p->no_vocab);
     if (!rc)
-        rc = write_weights(&s, progress, user);
+        rc = p->no_weights ? write_holes(&s) : write_weights(&s, progress, user);
     if (s.w) {
         int closed = gguf_writer_close(s.w, !rc, s.e);
         rc = rc ? rc : closed;

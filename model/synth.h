@@ -11,7 +11,8 @@ struct synth_params {
     const char *type;                  /* "Q4_K_M" (model/mix.h) */
     int32_t layers, width, vocab, ctx; /* 0: the shape's own. Heads and the feed-forward size follow the width */
     uint64_t seed;
-    bool no_vocab; /* no tokens in the file: token ids only */
+    bool no_vocab;   /* no tokens in the file: token ids only */
+    bool no_weights; /* holes in their place, which read as zeros and take no room on the disk: a shape to look at */
 };
 
 /* The name of the i-th shape; NULL behind the last. */

@@ -480,7 +480,8 @@ static bool run_parts(const struct node *n, const char *isa)
 static void test_fused_bits(void **state)
 {
     (void)state;
-    static const enum fusion_id fusions[] = {FUSE_rms_norm_mul, FUSE_add_rms_norm_mul, FUSE_norm_quantize, FUSE_rope_kv};
+    static const enum fusion_id fusions[] = {FUSE_rms_norm_mul, FUSE_add_rms_norm_mul, FUSE_norm_quantize, FUSE_rope_kv,
+                                              FUSE_ssm_conv_silu, FUSE_gated_delta_net};
     int compared = 0;
     for (size_t f = 0; f < sizeof fusions / sizeof *fusions; f++)
         for (int i = 0; i < fuse_n_cases(fusions[f]); i++) {

@@ -50,9 +50,10 @@ static uint32_t u32_of(const struct gguf *g, const char *arch, const char *key)
 static void test_tensors_of_real_files(void **state)
 {
     (void)state;
-    static const char *const pairs[][2] = {{"llama3.1-8b", "llama3"}, {"gemma3-1b", "gemma3"}};
+    static const char *const pairs[][3] = {
+        {"llama3.1-8b", "llama3", "llama"}, {"gemma3-1b", "gemma3", "gemma3"}, {"qwen3.6-27b", "qwen35", "qwen35"}};
     const char *data = getenv("HONE_DATA");
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < 3; i++) {
         char path[500];
         snprintf(path, sizeof path, "%s/archs/%s.gguf", data ? data : "", pairs[i][1]);
         if (access(path, R_OK)) {
@@ -62,7 +63,7 @@ static void test_tensors_of_real_files(void **state)
         struct gguf *real = open_ok(path);
         synth_ok(out, &(struct synth_params){.shape = pairs[i][0],
                                              .type = "Q8_0",
-                                             .layers = (int32_t)u32_of(real, i ? "gemma3" : "llama", "block_count"),
+                                             .layers = (int32_t)u32_of(real, pairs[i][2], "block_count"),
                                              .width = 256,
                                              .vocab = 300});
         struct gguf *g = open_ok(out);
