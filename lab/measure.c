@@ -48,15 +48,10 @@ static void draw(struct hone_token *tokens, int64_t n, const struct hone_model *
         tokens[0].id = bos;
 }
 
-static int fill(struct measure *t, int32_t step, struct measure_prefix *p, struct hone_error *e)
+/* Back to position keep, and on from there to the test's depth. */
+static int fill_from(struct measure *t, int32_t keep, struct hone_error *e)
 {
-    int32_t d = t->test.n_depth, held = hone_session_length(t->s, 0), keep = 0;
-    if (p->step == step && p->length <= held) {
-        if (p->length == d)
-            return hone_session_rewind(t->s, 0, d, e);
-        keep = (p->length < d ? p->length : d) / step * step;
-    }
-    *p = (struct measure_prefix){keep, step};
+    int32_t d = t->test.n_depth;
     int rc = hone_session_rewind(t->s, 0, keep, e);
     if (rc || keep == d)
         return rc;
@@ -66,6 +61,21 @@ static int fill(struct measure *t, int32_t step, struct measure_prefix *p, struc
     draw(ids, d, t->m, 1);
     rc = hone_session_eval(t->s, ids + keep, (size_t)(d - keep), e);
     free(ids);
+    return rc;
+}
+
+/* A recurrent state can go back to some positions only: from the last of them that a step of the filling ended at. */
+static int fill(struct measure *t, int32_t step, struct measure_prefix *p, struct hone_error *e)
+{
+    int32_t d = t->test.n_depth, held = hone_session_length(t->s, 0), keep = 0;
+    if (p->step == step && p->length <= held) {
+        if (p->length == d && session_rewind_reach(t->s, 0, d) == d)
+            return hone_session_rewind(t->s, 0, d, e);
+        keep = session_rewind_reach(t->s, 0, (p->length < d ? p->length : d) / step * step);
+        keep = keep % step ? 0 : keep;
+    }
+    *p = (struct measure_prefix){keep, step};
+    int rc = fill_from(t, keep, e);
     if (!rc)
         p->length = d;
     return rc;
@@ -144,7 +154,8 @@ static int run(struct measure *t, int32_t n_gen, struct measure_sample *out, loo
 static int rewind_to_depth(struct measure *t, int rc, struct hone_error *e)
 {
     struct hone_error later = {0};
-    int back = hone_session_rewind(t->s, 0, t->test.n_depth, &later);
+    bool reached = session_rewind_reach(t->s, 0, t->test.n_depth) == t->test.n_depth;
+    int back = fill_from(t, reached ? t->test.n_depth : 0, &later);
     if (!rc && back)
         rc = err_set(e, later.code, "%s", later.message);
     return rc;
