@@ -1,7 +1,7 @@
 /* bandwidth.c: reads that the compiler cannot drop: sums of 64-bit words in independent lanes. One kernel walks one stream a
  * thread, the second four streams at once, the third one stream with the lines some kilobytes ahead asked for by name: which is
  * fastest depends on the prefetchers of the machine, and a roof that a good kernel passes is no roof. On two cores of a
- * Sapphire Rapids server under KVM they read 15.3, 16.1 and 15.7 GB/s (medians of 18 rounds). */
+ * Sapphire Rapids server under KVM they read 15.3, 16.1 and 15.7 GB/s (medians of 18 rounds, beside other work). */
 #include "base/bandwidth.h"
 
 #include "base/clock.h"
