@@ -86,7 +86,7 @@ void ab_print_arms(const struct ab_report *r)
     printf("    same        %s%d libraries, %d variables of the environment\n", rig->n_arms > 1 ? "all else: " : "",
            arm_count_equal(&rig->arms[0], &rig->arms[rig->n_arms - 1], "libraries."),
            arm_count_equal(&rig->arms[0], &rig->arms[rig->n_arms - 1], "environment."));
-    printf("%s, a sample is the median of %d, %s; %d blocks of %d samples%s; margin %g %%\n\n",
+    printf("%s, a sample is the lower decile of %d runs, %s; %d blocks of %d samples%s; margin %g %%\n\n",
            rig_test_name(rig, test, sizeof test), rig->test.repeats,
            rig->o.in_process ? "sessions of this process" : "a fresh process each", r->rules->ab.blocks, AB_BLOCK,
            r->rules->ab.early ? " at most" : "", 100 * r->rules->ab.margin);
@@ -125,9 +125,9 @@ static void print_details(const struct ab_report *r, const struct match *m)
     printf("    %d blocks%s: A %.1f t/s, B %.1f t/s; signed rank p = %.2g; a block varies by %.1f %%\n", x->n_blocks,
            x->early ? " (ended early by the always-valid sequence)" : "", rate(r->rig, x->a_ns), rate(r->rig, x->b_ns),
            x->signed_rank, 100 * x->noise);
-    printf("    second of a pair: ");
+    printf("    being second in a pair: ");
     print_span(&x->position, m->rules.level);
-    printf(" longer; A over the run: %+.1f %% longer\n", 100 * x->drift);
+    printf(" of time; A's time over the run: %+.1f %%\n", 100 * x->drift);
     if (x->moved)
         printf("    the effect changed during the run: no one figure fits all samples\n");
     if (x->outcome == AB_UNCLEAR && r->samples && isfinite(x->more_blocks)) {

@@ -1,8 +1,12 @@
-/* rig.c: two stands for one contract, and the choice of a sample's length.
+/* rig.c: two stands for one contract, and what a sample is.
  *
- * A sample is the median of some runs of the test. One long run of the same time was the alternative: a neighbour that takes a
- * core for 20 ms is in its figure, and is out of the median of five. Short runs need a floor: below some 10 ms a run the clock
- * and the scheduler are what is measured.
+ * A sample is the lower decile of many short runs of the test, by default of single decode steps: what the work takes when
+ * nobody comes between. Whoever else uses the machine only ever adds time, to some runs more than to others, and is no part of
+ * what is compared. With two busy neighbours for each of two cores a block of samples varied by 5 % so, by 13 % with the lower
+ * quartile, by 35 % with the median, and by 31 % with one long run, which is the mean.
+ *
+ * The output is hashed over more positions than one step has: a first run of 16 tokens of each arm, whose hash is part of that
+ * of every sample.
  *
  * Within one process each sample has a session of its own, planned anew, so that both arms get their memory by the same steps;
  * two sessions that live side by side and are used in turn keep one placement each for the whole comparison, and its luck is
@@ -22,8 +26,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { PROBE_TOKENS = 16, MAX_REPEATS = 25, MAX_GEN = 256 };
-static const double fresh_s = 0.3, session_s = 0.1; /* of the runs of a sample: see docs/measure.md for what they give */
+enum { PROBE_TOKENS = 16, PROBE_DEPTH = 16, MIN_REPEATS = 3, MAX_REPEATS = 400 };
+static const double fresh_s = 0.3, session_s = 0.12; /* of the runs of a sample: see docs/measure.md for what they give */
+static const double decile = 0.1;
 
 static void tell(const struct rig *r, const char *what)
 {
@@ -49,13 +54,20 @@ bool rig_is_diagnostic(const struct arm *a)
 
 /* ---- length of a sample */
 
+static bool is_open(const struct rig *r)
+{
+    return !r->o.test.n_prompt && !r->o.test.n_gen;
+}
+
 /* What is run before anything is known. */
 static struct arm_test probe_test(const struct rig *r)
 {
     struct arm_test t = r->o.test;
-    t.repeats = 3;
-    if (!t.n_prompt && !t.n_gen)
+    t.repeats = MIN_REPEATS;
+    if (is_open(r)) {
         t.n_gen = PROBE_TOKENS;
+        t.n_depth = t.n_depth ? t.n_depth : PROBE_DEPTH;
+    }
     return t;
 }
 
@@ -63,18 +75,26 @@ static struct arm_test probe_test(const struct rig *r)
 static void choose_length(struct rig *r, double run_s)
 {
     double floor_s = r->o.sample_s > 0 ? r->o.sample_s : r->o.in_process ? session_s : fresh_s;
-    r->test = r->o.test;
+    r->test = probe_test(r);
+    r->test.repeats = r->o.test.repeats;
     r->run_s = run_s;
-    if (!r->test.n_prompt && !r->test.n_gen) {
-        int repeats = r->test.repeats ? r->test.repeats : 5;
-        double n = ceil(floor_s / repeats / (run_s / PROBE_TOKENS) / 4) * 4;
-        r->test.n_gen = n < 4 ? 4 : n > MAX_GEN ? MAX_GEN : (int)n;
-        r->run_s = run_s / PROBE_TOKENS * r->test.n_gen;
+    if (is_open(r)) {
+        r->test.n_gen = 1;
+        r->run_s = run_s / PROBE_TOKENS;
     }
-    if (!r->test.repeats) { /* an odd number, so that the median is a run that was */
-        int n = (int)fmin(ceil(floor_s / r->run_s), MAX_REPEATS) | 1;
-        r->test.repeats = n < 3 && r->run_s < 1 ? 3 : n;
-    }
+    if (!r->test.repeats)
+        r->test.repeats = (int)fmax(MIN_REPEATS, fmin(ceil(floor_s / r->run_s), MAX_REPEATS));
+}
+
+/* Both hashes in one: of the sample's own run, and of the arm's first. */
+static void set_output(const struct rig *r, int arm, struct ab_sample *s, const char *output, bool steady)
+{
+    if (!steady) /* no two such are the same */
+        snprintf(s->output, sizeof s->output, "not the same twice: block %d, sample %d", s->block, s->position);
+    else if (output && r->first[arm].hex[0])
+        snprintf(s->output, sizeof s->output, "%.32s%.32s", output, r->first[arm].hex);
+    else
+        s->output[0] = 0;
 }
 
 /* ---- fresh processes */
@@ -122,19 +142,17 @@ static int same_build(const struct arm *a, const json_t *row, struct hone_error 
     return rc;
 }
 
-static int fresh_sample(struct rig *r, struct arm *a, struct ab_sample *s, struct hone_error *e)
+static int fresh_sample(struct rig *r, int arm, struct ab_sample *s, struct hone_error *e)
 {
+    struct arm *a = &r->arms[arm];
     json_t *row;
     int rc = fresh_row(r, a, &r->test, &row, e);
     if (rc)
         return rc;
     rc = same_build(a, row, e);
-    s->ns = quantile_of(row, 0.5);
-    const char *output = json_string_value(json_object_get(row, "output_hash"));
-    if (json_is_false(json_object_get(row, "deterministic"))) /* no two such are the same */
-        snprintf(s->output, sizeof s->output, "not the same twice: block %d, sample %d", s->block, s->position);
-    else
-        snprintf(s->output, sizeof s->output, "%s", output ? output : "");
+    s->ns = quantile_of(row, decile);
+    set_output(r, arm, s, json_string_value(json_object_get(row, "output_hash")),
+               !json_is_false(json_object_get(row, "deterministic")));
     json_decref(row);
     return rc;
 }
@@ -150,6 +168,8 @@ static int fresh_open(struct rig *r, int i, double *run_s, struct hone_error *e)
     if (!rc && !json_is_object(json_object_get(row, "build")))
         rc = err_set(e, HONE_EINPUT, "arm '%s': its `bench` does not say which build it is: too old to be compared", a->spec);
     if (!rc) {
+        const char *output = json_string_value(json_object_get(row, "output_hash"));
+        snprintf(r->first[i].hex, sizeof r->first[i].hex, "%s", output ? output : "");
         a->identity = arm_identity(a, row);
         *run_s = quantile_of(row, 0) / 1e9; /* the quickest: what held up this one will not hold up all */
         rc = !a->identity ? err_set(e, HONE_ERESOURCE, "no memory for an identity")
@@ -197,33 +217,40 @@ static int seat_take(struct rig *r, const struct arm *a, const struct arm_test *
     return rc;
 }
 
-/* least: the quickest run's nanoseconds. */
-static int session_sample(struct rig *r, const struct arm *a, const struct arm_test *t, struct ab_sample *out, double *least,
-                          struct hone_error *e)
+/* The runs' times, ascending, into ns (test.repeats of them), and the hash. */
+static int session_runs(struct rig *r, const struct arm *a, const struct arm_test *t, double *ns, struct sha256 *hash,
+                        bool *steady, struct hone_error *e)
 {
     struct seat s;
     struct measure_output output;
-    double ns[MAX_REPEATS];
-    int rc = seat_take(r, a, t, &s, e), n = t->repeats < MAX_REPEATS ? t->repeats : MAX_REPEATS;
+    int rc = seat_take(r, a, t, &s, e);
     if (rc)
         return rc;
-    bool same = true;
+    *steady = true;
     rc = measure_hash(s.measure, &output, e);
-    for (int i = 0; i < n && !rc; i++) {
+    for (int i = 0; i < t->repeats && !rc; i++) {
         struct measure_sample one = {0};
         rc = cancelled(r) ? err_set(e, HONE_ECANCELED, "cancelled") : measure_once(s.measure, &one, e);
         ns[i] = (double)one.ns;
-        same &= one.same;
+        *steady &= one.same;
     }
     seat_leave(r, &s);
+    if (!rc)
+        stats_sort(ns, (size_t)t->repeats);
+    *hash = output.output;
+    return rc;
+}
+
+static int session_sample(struct rig *r, int arm, struct ab_sample *s, struct hone_error *e)
+{
+    double ns[MAX_REPEATS];
+    struct sha256 hash;
+    bool steady;
+    int rc = session_runs(r, &r->arms[arm], &r->test, ns, &hash, &steady, e);
     if (rc)
         return rc;
-    out->ns = stats_median(ns, (size_t)n);
-    *least = ns[0];
-    if (same)
-        memcpy(out->output, output.output.hex, sizeof out->output);
-    else
-        snprintf(out->output, sizeof out->output, "not the same twice: block %d, sample %d", out->block, out->position);
+    s->ns = stats_quantile(ns, (size_t)r->test.repeats, decile);
+    set_output(r, arm, s, hash.hex, steady);
     return 0;
 }
 
@@ -257,19 +284,19 @@ static int session_open(struct rig *r, int i, double *run_s, struct hone_error *
 {
     struct arm *a = &r->arms[i];
     struct arm_test t = probe_test(r);
-    struct ab_sample s = {0};
-    double least = 0;
+    double ns[MIN_REPEATS] = {0};
+    bool steady;
     int rc = arm_fits_process(a, e);
     json_t *row = rc ? NULL : session_row(r, a, &t, e);
     if (!rc && !row)
         rc = e->code;
     if (!rc)
-        rc = session_sample(r, a, &t, &s, &least, e);
+        rc = session_runs(r, a, &t, ns, &r->first[i], &steady, e);
     if (!rc) {
         a->identity = arm_identity(a, row);
         rc = a->identity ? 0 : err_set(e, HONE_ERESOURCE, "no memory for an identity");
     }
-    *run_s = least / 1e9;
+    *run_s = ns[0] / 1e9;
     json_decref(row);
     return rc;
 }
@@ -319,7 +346,8 @@ int rig_open(struct rig *r, struct arm *arms, int n_arms, const struct rig_optio
 {
     *r = (struct rig){.arms = arms, .n_arms = n_arms, .o = *o};
     r->files = calloc((size_t)n_arms, sizeof *r->files);
-    int rc = r->files ? 0 : err_set(e, HONE_ERESOURCE, "no memory for %d arms", n_arms);
+    r->first = calloc((size_t)n_arms, sizeof *r->first);
+    int rc = r->files && r->first ? 0 : err_set(e, HONE_ERESOURCE, "no memory for %d arms", n_arms);
     for (int i = 0; i < n_arms && !rc; i++) {
         if (!arms[i].set.model)
             return err_set(e, HONE_EUSAGE, "arm '%s': which model? give -m FILE, or model=FILE in the arm", arms[i].spec);
@@ -352,14 +380,14 @@ void rig_close(struct rig *r)
     hone_model_close(r->model);
     json_decref(r->model_identity);
     free(r->files);
+    free(r->first);
     *r = (struct rig){0};
 }
 
 int rig_sample(void *user, int arm, struct ab_sample *s, struct hone_error *e)
 {
     struct rig *r = user;
-    double least;
-    return r->o.in_process ? session_sample(r, &r->arms[arm], &r->test, s, &least, e) : fresh_sample(r, &r->arms[arm], s, e);
+    return r->o.in_process ? session_sample(r, arm, s, e) : fresh_sample(r, arm, s, e);
 }
 
 int rig_check(const struct rig *r, struct hone_error *e)

@@ -9,7 +9,8 @@
 
 struct rig_options {
     bool in_process;
-    /* n_prompt and n_gen both 0: generation, as many tokens as a sample needs; repeats 0: as many as it needs. */
+    /* n_prompt and n_gen both 0: single decode steps at depth 16 (or n_depth); repeats 0: as many as a sample needs, at most
+     * 400. */
     struct arm_test test;
     double sample_s;   /* a sample's runs take at least about this together, where test leaves it open; 0: the default of the
                           stand */
@@ -32,8 +33,9 @@ struct rig {
     struct model_file {
         const char *path;
         int64_t size, mtime, inode;
-    } * files;    /* of each arm, as they were at the start */
-    double run_s; /* one run of the test, about */
+    } * files;            /* of each arm, as they were at the start */
+    double run_s;         /* one run of the test, about */
+    struct sha256 *first; /* of each arm: the hash of its first run's output; hex "": unknown */
 };
 
 /* Opens all arms, runs each once, and finds out who they are (arm->identity) and how long a sample has to be. An arm that
