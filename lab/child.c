@@ -73,8 +73,6 @@ static void keep_said(struct child_output *o, const char *text, size_t n)
         unsigned char c = (unsigned char)text[i];
         o->said[had++] = c == '\n' || c == '\r' || c == '\t' ? ' ' : c < ' ' || c == 127 ? '?' : (char)c;
     }
-    while (n && had && o->said[had - 1] == ' ')
-        had--;
     o->said[had] = 0;
 }
 
@@ -112,6 +110,8 @@ static int listen_to(struct child_output *o, const struct child *c, int out, int
 static int judge_end(struct child_output *o, const struct child *c, pid_t pid, bool any_exit, struct hone_error *e)
 {
     int status = 0;
+    for (size_t n = strlen(o->said); n && o->said[n - 1] == ' '; n--) /* not before: a program may say a letter at a time */
+        o->said[n - 1] = 0;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         ;
     if (WIFSIGNALED(status))
