@@ -240,22 +240,21 @@ int tokens_parse(int32_t **ids, size_t *n, const char *text, struct hone_error *
     if (!*ids)
         return err_set(e, HONE_ERESOURCE, "no memory for %zu tokens", cap);
     const char *p = text + strspn(text, space);
-    bool bracket = *p == '[', comma = false;
+    bool bracket = *p == '[', closed = false, comma = false;
     p += bracket;
     for (;;) {
         p += strspn(p, space);
         if (!comma && bracket && *p == ']') {
             bracket = false;
+            closed = true;
             p += 1 + strspn(p + 1, space);
-            if (!*p)
-                return 0;
         }
         if (!*p && !comma && !bracket)
             return 0;
         char *end;
         errno = 0;
         long id = strtol(p, &end, 10);
-        if (end == p || errno || id < 0 || id > INT32_MAX || !isdigit((unsigned char)*p) || (*end && !strchr(" \t\r\n,/]", *end))) {
+        if (closed || end == p || errno || id < 0 || id > INT32_MAX || !isdigit((unsigned char)*p) || (*end && !strchr(" \t\r\n,/]", *end))) {
             free(*ids);
             *ids = NULL;
             return err_set(e, HONE_EINPUT, "token list: '%.20s' at character %zu is not a token id", p, (size_t)(p - text) + 1);

@@ -1,0 +1,76 @@
+#!/bin/sh
+# What all commands promise alike: token lists, defaults in the help, names of output files, and how they end at a signal.
+set -eu
+cd "$(dirname "$0")/.."
+B=${B:-build}
+case $B in /*) ;; *) B=$PWD/$B ;; esac
+hone=$B/hone
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+failed=0
+fail() {
+    echo "command: $*"
+    failed=1
+}
+expect() { # exit code, pattern in the output, command...
+    code=$1 pattern=$2
+    shift 2
+    rc=0
+    "$@" >"$tmp/out" 2>&1 || rc=$?
+    [ "$rc" = "$code" ] || fail "exit code $rc, not $code: $*: $(tail -n 3 "$tmp/out")"
+    grep -q -e "$pattern" "$tmp/out" || fail "no '$pattern' from $*: $(head -n 3 "$tmp/out")"
+}
+
+"$hone" synth smollm2-135m F16 "$tmp/m.gguf" --layers 2 --width 64 --vocab 400 >"$tmp/out" 2>&1
+m=$tmp/m.gguf
+for list in '1,2' '1 2/3' '[1, 2]' ' 1,2 ' '[1 2]'; do
+    expect 0 '"greedy"' "$hone" eval -m "$m" --tokens "$list"
+done
+for list in '1,,2' ',1' '1,' '[1,2' '[1,2]3' '1 , , 2' '1,-2' '1.5' '+1' 'x' '1//2' '[]]'; do
+    expect 3 'is not a token id' "$hone" eval -m "$m" --tokens "$list"
+done
+expect 3 'empty' "$hone" eval -m "$m" --tokens '[]'
+
+# Defaults, whatever stands beside --help, and in the manual.
+for page in "run --help" "run --temp 0 --help" "manual run"; do
+    # shellcheck disable=SC2086
+    expect 0 '(default 0.8)' "$hone" $page
+    grep -q '(default 40)' "$tmp/out" || fail "no default of --top-k in hone $page"
+done
+expect 3 'No such file' "$hone" run -m "$tmp/none" -p --help # a prompt, no wish for help
+
+# An output without a name is refused before the work, and what is there stays.
+expect 2 'no file name' "$hone" quantize "$m" '' Q8_0
+expect 2 'not a regular file' "$hone" quantize "$m" "$tmp" Q8_0
+expect 2 'no file name' "$hone" synth smollm2-135m F16 '' --layers 2 --width 64 --vocab 400
+
+# A signal: code 130, nothing half-written.
+interrupt() { # signal, command...
+    signal=$1
+    shift
+    "$@" >"$tmp/out" 2>&1 &
+    pid=$!
+    sleep 0.5
+    kill -s "$signal" $pid
+    rc=0
+    wait $pid || rc=$?
+    [ $rc = 130 ] || fail "exit code $rc, not 130, at $signal: $*: $(tail -n 1 "$tmp/out")"
+    [ -z "$(find "$tmp" -name '*.partial')" ] || fail "a partial file is left at $signal: $*"
+}
+for signal in TERM HUP; do
+    interrupt $signal "$hone" synth llama3.2-1b F16 "$tmp/big.gguf"
+    [ ! -e "$tmp/big.gguf" ] || fail "a file is left at $signal"
+done
+"$hone" synth llama3.2-1b F16 "$tmp/half.gguf" --layers 4 --width 1024 --vocab 20000 >"$tmp/out" 2>&1
+interrupt HUP "$hone" quantize "$tmp/half.gguf" "$tmp/q.gguf" Q3_K_M -t 1
+interrupt TERM "$hone" tune -m "$m" -r 1000
+interrupt TERM "$hone" devices
+# Under nohup a closed terminal ends nothing.
+trap '' HUP
+"$hone" quantize "$m" "$tmp/q8.gguf" Q8_0 >"$tmp/out" 2>&1 &
+pid=$!
+trap - HUP
+kill -s HUP $pid
+wait $pid || fail "a hang-up ended what ignores it: $(cat "$tmp/out")"
+[ $failed = 0 ] && echo 'command: lists, defaults, output names and signals are as promised'
+exit $failed
