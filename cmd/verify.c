@@ -104,8 +104,8 @@ static void print_logits(const struct verify *v)
            100.0 * (double)c->equal / (double)c->n, c->excused, c->wrong);
     printf("%-14s mean %.3g, p99 %.3g, max %.3g nats (mean allowed: %.3g)\n", "KL", c->kl_mean, c->kl_p99, c->kl_max,
            v->o.kl_bound);
-    printf("%-14s %.5f in A, %.5f in B, %+.5f (allowed: %.3g)\n", "loss", v->loss[0], v->loss[1], v->loss[1] - v->loss[0],
-           v->o.loss_bound);
+    printf("%-14s %.5f in A, %.5f in B, %+.5f +/- %.5f (allowed: %.3g)\n", "loss", v->loss[0], v->loss[1],
+           v->loss[1] - v->loss[0], v->loss_error, v->o.loss_bound);
     printf("%-14s largest %.4g; NMSE mean %.3g, max %.3g\n", "logit error", c->largest_error, c->nmse, c->nmse_max);
     print_place(v, "other bits", v->first_bits);
     print_place(v, "other token", v->first_token);

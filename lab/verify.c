@@ -255,8 +255,10 @@ static int compare_text(struct verify *v, int i, const struct mapping m[2], stru
         if (v->logits.positions[k].top_ref != v->logits.positions[k].top_got && v->first_token == SIZE_MAX)
             v->first_token = k;
         if (at + 1 < t->n) {
-            v->loss[0] += loss_of(a, (int32_t)n_vocab, t->ids[at + 1]);
-            v->loss[1] += loss_of(b, (int32_t)n_vocab, t->ids[at + 1]);
+            double loss[2] = {loss_of(a, (int32_t)n_vocab, t->ids[at + 1]), loss_of(b, (int32_t)n_vocab, t->ids[at + 1])};
+            v->loss[0] += loss[0];
+            v->loss[1] += loss[1];
+            v->loss_error += (loss[1] - loss[0]) * (loss[1] - loss[0]); /* a sum of squares until all are there */
         }
     }
     if (!rc && t->first_difference < v->o.n_greedy && !v->synthetic)
@@ -303,8 +305,11 @@ static int run_comparison(struct verify *v, struct hone_error *e)
         return rc;
     for (int i = 0; i < v->o.n_texts; i++)
         positions += v->texts[i].n - verify_first(v, &v->texts[i]) - 1;
-    v->loss[0] /= (double)positions;
-    v->loss[1] /= (double)positions;
+    double n = (double)positions;
+    v->loss[0] /= n;
+    v->loss[1] /= n;
+    double change = v->loss[1] - v->loss[0], variance = v->loss_error / n - change * change;
+    v->loss_error = n > 1 && variance > 0 ? sqrt(variance / (n - 1)) : 0;
     comparison_judge(&v->logits, v->o.kl_bound);
     if (v->first_bits == SIZE_MAX)
         v->first_bits = v->logits.n;

@@ -104,6 +104,7 @@ struct verify {
     bool compared;             /* false: the vocabularies do not allow it */
     struct comparison logits;
     double loss[2];                 /* mean of both sides on the fed tokens */
+    double loss_error;              /* standard error of their difference */
     size_t first_bits, first_token; /* compared positions: whose logits' bits differ first, whose top token; logits.n: none */
     struct verify_nodes nodes;
     int arrays_equal, n_degenerate; /* of o.n_texts */

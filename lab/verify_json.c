@@ -101,7 +101,9 @@ json_t *verify_json(const struct verify *v)
     if (!j || !v->compared)
         return j;
     json_object_set_new(j, "logits", comparison_json(&v->logits));
-    json_object_set_new(j, "loss", json_pack("{s:o, s:o}", "a", number(v->loss[0]), "b", number(v->loss[1])));
+    json_object_set_new(j, "loss",
+                        json_pack("{s:o, s:o, s:o}", "a", number(v->loss[0]), "b", number(v->loss[1]), "difference_error",
+                                  number(v->loss_error)));
     json_object_set_new(j, "first_different_bits", place_json(v, v->first_bits));
     json_object_set_new(j, "first_different_token", place_json(v, v->first_token));
     json_object_set_new(j, "bounds", json_pack("{s:f, s:f}", "kl", v->o.kl_bound, "loss", v->o.loss_bound));
