@@ -42,7 +42,7 @@ static int check_format(const struct model *m, enum format_id id, const char *wh
 int kv_create(struct kv *kv, const struct model *m, int32_t n_ctx, int32_t n_seq, enum format_id k, enum format_id v, size_t promised,
               struct hone_error *e)
 {
-    *kv = (struct kv){.n_ctx = n_ctx, .n_seq = n_seq};
+    *kv = (struct kv){.n_ctx = n_ctx, .n_seq = n_seq, .format_k = k, .format_v = v};
     int rc = check_format(m, k, "keys", e);
     if (!rc)
         rc = check_format(m, v, "values", e);
@@ -113,6 +113,14 @@ int32_t kv_append(struct kv *kv, int32_t seq)
     INVARIANT(kv->n_free > 0 && kv->length[seq] < kv->n_ctx);
     int32_t cell = kv->free_list[--kv->n_free];
     kv->users[cell] = 1;
+    kv->map[(int64_t)seq * kv->n_ctx + kv->length[seq]++] = cell;
+    return cell;
+}
+
+int32_t kv_append_shared(struct kv *kv, int32_t seq, int32_t cell)
+{
+    INVARIANT(kv->users[cell] > 0 && kv->length[seq] < kv->n_ctx);
+    kv->users[cell]++;
     kv->map[(int64_t)seq * kv->n_ctx + kv->length[seq]++] = cell;
     return cell;
 }

@@ -10,6 +10,7 @@
 
 struct kv {
     int32_t n_ctx, n_seq, n_cells;
+    enum format_id format_k, format_v;
     int32_t *map;      /* [n_seq][n_ctx]; entries behind a sequence's length are meaningless but valid cells */
     int32_t *length;   /* [n_seq] */
     int32_t *users;    /* [n_cells]: sequences that share it */
@@ -30,6 +31,8 @@ int kv_create(struct kv *kv, const struct model *m, int32_t n_ctx, int32_t n_seq
 void kv_free(struct kv *kv);
 /* Appends one position to seq and returns its cell. There is room: length[seq] < n_ctx. */
 int32_t kv_append(struct kv *kv, int32_t seq);
+/* The same with a cell that another sequence has already. */
+int32_t kv_append_shared(struct kv *kv, int32_t seq, int32_t cell);
 /* Cuts seq to length positions (at most its own). */
 void kv_truncate(struct kv *kv, int32_t seq, int32_t length);
 /* Makes `to` share all cells of `from`. */

@@ -4,8 +4,8 @@
  * allocates nothing). The exact count is the key: rounding it up to a bucket, with padded rows, saves a few plans of 0.2 ms
  * and pays for them with work at every prompt's last chunk. All plans share one block for values, which grows to the largest. */
 #include "engine/engine.h"
-#include "engine/kv.h"
-#include "engine/states.h"
+#include "engine/session_file.h"
+#include "engine/settings.h"
 
 #include "base/clock.h"
 #include "base/cpu.h"
@@ -34,6 +34,7 @@ struct hone_session {
     const struct model *model;
     struct hone_session_params params;
     struct gates gates;
+    struct settings settings; /* of the recipe */
     struct pool *pool;
     struct kv kv;
     struct states states;
@@ -87,7 +88,7 @@ static int check_params(const struct hone_session_params *p, struct hone_error *
 
 enum { RECIPE_LIMIT = 1 << 20 };
 
-static int recipe_read(struct gates *g, const char *path, struct hone_error *e)
+static int recipe_read(struct gates *g, struct settings *settings, const char *path, struct hone_error *e)
 {
     struct mapping m;
     int rc = mapping_open(&m, path, e);
@@ -102,6 +103,8 @@ static int recipe_read(struct gates *g, const char *path, struct hone_error *e)
         text[m.size] = 0;
         if (strlen(text) != m.size)
             rc = err_set(e, HONE_EINPUT, "%s: a NUL at offset %zu", path, strlen(text));
+        else if (settings_take(settings, text, path, e))
+            rc = HONE_EINPUT;
         else if (gates_parse(g, text, path, e))
             rc = e->code = HONE_EINPUT;
     }
@@ -114,7 +117,13 @@ static int session_open(struct hone_session *s, struct hone_error *e)
 {
     struct hone_session_params *p = &s->params;
     const char *environment = getenv("HONE_SET");
-    int rc = p->recipe ? recipe_read(&s->gates, p->recipe, e) : 0;
+    int rc = p->recipe ? recipe_read(&s->gates, &s->settings, p->recipe, e) : 0;
+    if (!p->type_k && s->settings.type_k[0])
+        p->type_k = s->settings.type_k;
+    if (!p->type_v && s->settings.type_v[0])
+        p->type_v = s->settings.type_v;
+    if (!p->n_threads)
+        p->n_threads = s->settings.n_threads;
     if (!rc && environment)
         rc = gates_parse(&s->gates, environment, "HONE_SET", e);
     if (!rc && p->gates)
@@ -608,6 +617,44 @@ int hone_session_fork(struct hone_session *s, int32_t from, int32_t to, struct h
     if (!rc) {
         kv_fork(&s->kv, from, to);
         states_fork(&s->states, from, to);
+    }
+    if (e)
+        *e = own;
+    return rc;
+}
+
+static struct session_parts parts_of(struct hone_session *s)
+{
+    return (struct session_parts){s->model, &s->kv, &s->states};
+}
+
+int hone_session_save(struct hone_session *s, const char *path, struct hone_error *e)
+{
+    struct hone_error own = {0};
+    struct session_parts parts = parts_of(s);
+    int rc = session_file_save(&parts, path, &own);
+    if (e)
+        *e = own;
+    return rc;
+}
+
+int session_restore_memory(struct hone_session *s, const void *data, size_t size, const char *label, struct hone_error *e)
+{
+    struct session_parts parts = parts_of(s);
+    int rc = session_file_restore(&parts, data, size, label, e);
+    if (!rc)
+        s->n_logits = 0;
+    return rc;
+}
+
+int hone_session_restore(struct hone_session *s, const char *path, struct hone_error *e)
+{
+    struct hone_error own = {0};
+    struct mapping m;
+    int rc = mapping_open(&m, path, &own);
+    if (!rc) {
+        rc = session_restore_memory(s, m.data, m.size, path, &own);
+        mapping_close(&m);
     }
     if (e)
         *e = own;

@@ -150,14 +150,20 @@ static int32_t least_useful(const struct states *st, int32_t seq, int32_t positi
     return best; /* 0 where there are but two */
 }
 
+static int32_t free_slot(const struct states *st)
+{
+    int32_t slot = 0;
+    while (slot < st->n_slots && st->users[slot])
+        slot++;
+    INVARIANT(slot < st->n_slots);
+    return slot;
+}
+
 void states_begin(struct states *st, int32_t seq)
 {
     if (!st->n_slots)
         return;
-    int32_t n = st->n_history[seq], slot = 0;
-    while (slot < st->n_slots && st->users[slot])
-        slot++;
-    INVARIANT(slot < st->n_slots);
+    int32_t n = st->n_history[seq], slot = free_slot(st);
     st->users[slot] = 1;
     st->slots[2 * seq] = n ? history_of(st, seq)[n - 1].slot : -1;
     st->slots[2 * seq + 1] = slot;
@@ -221,4 +227,13 @@ void states_fork(struct states *st, int32_t from, int32_t to)
         st->users[h[i].slot]++;
     memcpy(history_of(st, to), h, (size_t)n * sizeof *h);
     st->n_history[to] = n;
+}
+
+int32_t states_adopt(struct states *st, int32_t seq, int32_t position, int32_t slot)
+{
+    INVARIANT(st->n_slots && !st->n_history[seq]);
+    slot = slot < 0 ? free_slot(st) : slot;
+    st->users[slot]++;
+    history_of(st, seq)[st->n_history[seq]++] = (struct snapshot){position, slot};
+    return slot;
 }

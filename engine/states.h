@@ -51,5 +51,7 @@ char *states_positions(const struct states *st, int32_t seq, char *text, size_t 
 void states_rewind(struct states *st, int32_t seq, int32_t position);
 /* Makes `to` share the whole history of `from`. */
 void states_fork(struct states *st, int32_t from, int32_t to);
+/* Puts seq, which stands at 0, to a position with a state in `slot` (-1: a free one, to be filled by the caller); returns the slot. */
+int32_t states_adopt(struct states *st, int32_t seq, int32_t position, int32_t slot);
 
 #endif

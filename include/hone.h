@@ -94,6 +94,11 @@ int32_t hone_session_length(const struct hone_session *s, int32_t seq);
 int hone_session_rewind(struct hone_session *s, int32_t seq, int32_t length, struct hone_error *e);
 /* Makes sequence `to` hold what `from` holds; the cells are shared until one of them is written over. */
 int hone_session_fork(struct hone_session *s, int32_t from, int32_t to, struct hone_error *e);
+/* Writes what all sequences hold (cells, recurrent states; not the logits) to a file, which is there whole or not at all. */
+int hone_session_save(struct hone_session *s, const char *path, struct hone_error *e);
+/* Makes the session hold what the file does, in place of what it held. The file must be of the same model, with the same formats of K and V, and
+ * fit n_ctx and n_seq; it is checked, every byte, before anything is replaced: on failure the session is as before. */
+int hone_session_restore(struct hone_session *s, const char *path, struct hone_error *e);
 /* Makes the eval that runs, or else the next one, end soon with HONE_ECANCELED. May be called from another thread or a signal
  * handler. */
 void hone_session_cancel(struct hone_session *s);

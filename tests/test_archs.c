@@ -221,6 +221,34 @@ static void check_rewind(const struct subject *u)
     free(again);
 }
 
+/* Saved after 10 tokens and restored in another session, for a second request too: the same bits as without. */
+static void check_saved(const struct subject *u)
+{
+    size_t n_vocab = (size_t)u->n_vocab;
+    float *first = rows_new(u), *again = rows_new(u);
+    char path[] = "/tmp/hone-archs-XXXXXX";
+    struct hone_error e = {0};
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    struct hone_session *s = session_reference(u->model, 64, 1, 64, 2);
+    eval_chunked(u, s, 0, u->tokens, 10, 10, first);
+    assert_done(hone_session_save(s, path, &e), e);
+    eval_chunked(u, s, 0, u->tokens + 10, u->n - 10, 4, first + 10 * n_vocab);
+    hone_session_free(s);
+    s = session_reference(u->model, 64, 2, 64, 1);
+    session_feed(s, 1, u->greedy, 5, 1);
+    for (int request = 0; request < 2; request++) {
+        assert_done(hone_session_restore(s, path, &e), e);
+        eval_chunked(u, s, 0, u->tokens + 10, u->n - 10, 4, again + 10 * n_vocab);
+        same_bits(u, again + 10 * n_vocab, first + 10 * n_vocab, u->n - 10, "after save and restore");
+    }
+    hone_session_free(s);
+    unlink(path);
+    free(first);
+    free(again);
+}
+
 static void check_threads(const struct subject *u)
 {
     static const int32_t counts[] = {1, 2, 3, 7};
@@ -304,6 +332,7 @@ static void check_folder(const char *data, const char *folder)
         check_logits(&u, &error);
         check_sequences(&u);
         check_rewind(&u);
+        check_saved(&u);
         check_threads(&u);
         check_fast(&u);
         print_message("%s: normalised mean squared error %.2g\n", name, error);
