@@ -19,7 +19,7 @@
 
 static const char *const required[] = {
     "archs/gemma3",        "archs/gpt-oss",       "archs/gpt-oss-mxfp4", "archs/granite",       "archs/llama",         "archs/llama-moe", "archs/qwen3moe",       "archs/llama3",     "archs/mistral3",   "archs/olmo2",
-    "archs/phi3",          "archs/qwen2",         "archs/qwen3",       "archs/qwen35",     "archs/smollm3",    "quants/llama-BF16",   "quants/llama-F16",
+    "archs/phi3",          "archs/qwen2",         "archs/qwen3",       "archs/qwen35",     "archs/qwen35moe",    "archs/qwen3next",     "archs/smollm3",    "quants/llama-BF16",   "quants/llama-F16",
     "quants/llama-IQ4_NL", "quants/llama-IQ4_XS", "quants/llama-Q2_K", "quants/llama-Q3_K_M", "quants/llama-Q4_0",
     "quants/llama-Q4_1",   "quants/llama-Q4_K_M", "quants/llama-Q5_0", "quants/llama-Q5_1",   "quants/llama-Q5_K_M",
     "quants/llama-Q6_K",   "quants/llama-Q8_0",

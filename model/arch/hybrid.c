@@ -49,7 +49,12 @@ static void load_layer(struct loader *l, const struct hybrid_kind *kind, const s
         delta_net_load(l, &y->delta, kind->heads, kind->joint_beta_alpha, p->eps);
     else
         load_attention(l, &y->attention, p->eps);
-    ffn_load(l, &y->ffn, UNARY_SILU);
+    y->experts.glu.kind = UNARY_SILU;
+    y->experts.route = (struct route_weights_params){.mode = ROUTE_SOFTMAX, .normalise = 1};
+    if (kind->experts)
+        experts_load(l, &y->experts);
+    else
+        ffn_load(l, &y->ffn, UNARY_SILU);
 }
 
 int hybrid_load(struct model *m, struct loader *l, const struct hybrid_kind *kind, struct hone_error *e)
@@ -118,7 +123,7 @@ void hybrid_build(const struct model *m, struct graph *g, const struct step_inpu
         }
         residual = x = graph_name(g, graph_op(g, OP_ADD, NULL, x, residual), "attn_residual");
         x = build_norm(g, x, y->post_norm, p->eps, "attn_post_norm");
-        x = build_ffn(g, &y->ffn, x);
+        x = y->experts.n_expert ? build_experts(g, &y->experts, x) : build_ffn(g, &y->ffn, x);
         x = graph_name(g, graph_op(g, OP_ADD, NULL, x, residual), "l_out");
     }
     g->layer = -1;

@@ -11,6 +11,7 @@ struct hybrid_layer {
     struct delta_net_block delta;
     struct attention_block attention; /* q is twice as wide: for each head its query, then its gate */
     struct ffn_block ffn;
+    struct experts_block experts; /* instead, where n_expert is not 0 */
 };
 
 struct hybrid {
@@ -23,7 +24,7 @@ struct hybrid {
 /* What the file does not say. */
 struct hybrid_kind {
     enum delta_heads heads;
-    bool joint_beta_alpha;
+    bool joint_beta_alpha, experts;
 };
 
 /* Reads keys and tensors of all layers into m->params. m->n_layer becomes the number of layers of the main pass; blocks behind them, which
