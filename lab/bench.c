@@ -358,7 +358,7 @@ static int run_test(struct bench *b, struct bench_result *r, bool *begun, bool *
     tell(b, t.n_depth ? "prefilling to the depth" : "planning");
     rc = measure_open(&m, b->session, &b->params, b->model, &t, &b->prefix, e);
     if (!rc)
-        rc = workload_of(&r->work, b->session, &t, b->params.n_batch, e);
+        rc = workload_of(&r->work, b->session, b->model, &t, b->params.n_batch, e);
     if (!rc && b->o->warmup)
         rc = hash(b, r, m, e);
     if (!rc && b->o->warmup)
@@ -415,8 +415,14 @@ static json_t *warnings_of(const struct bench *b, const struct bench_result *r)
     }
     if (r->declines && json_array_size(r->declines))
         warn(list, "fused kernels declined steps (declines)");
+    if (b->session && session_spin(b->session) > 0) {
+        snprintf(text, sizeof text, "debug.spin makes every step %.3g %% longer: this is no result",
+                 100 * session_spin(b->session));
+        warn(list, text);
+    }
     if (above_roof(r))
-        warn(list, "more bytes a second than memory can be read with: the weights stay in a cache, so roof_share says nothing here");
+        warn(list,
+             "more bytes a second than memory can be read with: the weights stay in a cache, so roof_share says nothing here");
     if (b->o->roof && b->roof_missing)
         warn(list, "no memory to measure the read roof with");
     if (r->right && r->right->verdict == CLASS_DIFFERENT) {

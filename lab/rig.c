@@ -265,7 +265,7 @@ static json_t *session_row(struct rig *r, const struct arm *a, const struct arm_
     struct hone_session_params p = s.params;
     json_t *row = NULL, *build = identity_build(a->set.plugins, e),
            *recipe = build ? identity_recipe(a->set.recipe, a->set.gates, NULL, NULL, a->set.plugins, e) : NULL;
-    if (recipe && !workload_of(&work, s.session, &test, p.n_batch, e)) {
+    if (recipe && !workload_of(&work, s.session, r->model, &test, p.n_batch, e)) {
         row = json_pack("{s:O, s:O, s:i, s:i, s:i, s:s, s:s, s:O, s:O, s:i}", "build", build, "recipe", recipe, "n_ubatch",
                         p.n_batch, "n_threads", p.n_threads ? p.n_threads : cpu_cores(), "poll", p.poll, "type_k",
                         p.type_k ? p.type_k : "default", "type_v", p.type_v ? p.type_v : "default", "kernels", work.kernels,

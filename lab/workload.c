@@ -10,15 +10,39 @@
 
 #include <string.h>
 
+/* The share of a weight that a node reads: of a table as many rows as it looks up, of experts no more than tokens were sent to
+ * (many tokens may share one: then it is less). */
+static double share_read(const struct node *n, const struct tensor *w)
+{
+    double of = 0, read = 0;
+    if (n->op == OP_GET_ROWS) {
+        of = (double)tensor_rows(w);
+        read = (double)tensor_rows(n->out);
+    } else if (n->op == OP_MUL_MAT_ID) {
+        of = (double)n->src[0]->ne[2];
+        read = (double)(n->out->ne[1] * n->out->ne[2]);
+    }
+    return of > 0 && read < of ? read / of : 1;
+}
+
 static double weight_bytes(const struct node *n)
 {
     double sum = 0;
     for (int i = 0; i < n->n_src; i++) {
         const struct tensor *t = n->src[i];
-        if (!t || t->kind != TENSOR_WEIGHT)
-            continue;
-        double bytes = (double)tensor_nbytes(t), rows = (double)tensor_rows(t), read = (double)tensor_rows(n->out);
-        sum += n->op == OP_GET_ROWS && rows > 0 && read < rows ? bytes / rows * read : bytes;
+        if (t && (t->base ? t->base : t)->kind == TENSOR_WEIGHT)
+            sum += (double)tensor_nbytes(t) * share_read(n, t);
+    }
+    return sum;
+}
+
+/* Of one sequence, in all layers: each step reads it once. */
+static double state_bytes(const struct model *m)
+{
+    double sum = 0;
+    for (int i = 0; i < m->n_layer; i++) {
+        const struct layer_memory *y = &m->memory[i];
+        sum += 4.0 * y->conv_rows * y->conv_channels + 4.0 * y->n_state_head * y->state_dim_k * y->state_dim_v;
     }
     return sum;
 }
@@ -77,8 +101,8 @@ static void list_kernels(struct workload *w, const struct plan *p, const char *s
 }
 
 /* Adds what `times` steps of n tokens move whose first begins at depth, the others each `stride` further. */
-static int add_steps(struct workload *w, struct hone_session *s, int32_t n, int64_t depth, int64_t times, int64_t stride,
-                     const char *list, struct hone_error *e)
+static int add_steps(struct workload *w, struct hone_session *s, const struct hone_model *m, int32_t n, int64_t depth,
+                     int64_t times, int64_t stride, const char *list, struct hone_error *e)
 {
     const struct plan *p;
     int rc = times > 0 ? session_plan(s, n, 1, &p, e) : 0;
@@ -86,6 +110,7 @@ static int add_steps(struct workload *w, struct hone_session *s, int32_t n, int6
         return rc;
     if (list)
         list_kernels(w, p, list);
+    w->state += state_bytes(m->model) * (double)times;
     for (int i = 0; i < p->n_steps; i++) {
         const struct node *node = p->steps[i].node;
         w->weights += weight_bytes(node) * (double)times;
@@ -96,7 +121,8 @@ static int add_steps(struct workload *w, struct hone_session *s, int32_t n, int6
     return 0;
 }
 
-int workload_of(struct workload *w, struct hone_session *s, const struct measure_test *t, int32_t step, struct hone_error *e)
+int workload_of(struct workload *w, struct hone_session *s, const struct hone_model *m, const struct measure_test *t,
+                int32_t step, struct hone_error *e)
 {
     *w = (struct workload){.kernels = json_array(), .fallbacks = json_array()};
     int64_t at = t->n_depth;
@@ -104,18 +130,19 @@ int workload_of(struct workload *w, struct hone_session *s, const struct measure
     const char *list = "prefill";
     for (int64_t left = t->n_prompt; left > 0 && !rc;) { /* a call, whole steps first, then the rest of it */
         int64_t call = left < t->n_batch ? left : t->n_batch, whole = call / step;
-        rc = add_steps(w, s, step, at, whole, step, list, e);
+        rc = add_steps(w, s, m, step, at, whole, step, list, e);
         if (!rc && call % step)
-            rc = add_steps(w, s, (int32_t)(call % step), at + whole * step, 1, 0, whole ? NULL : list, e);
+            rc = add_steps(w, s, m, (int32_t)(call % step), at + whole * step, 1, 0, whole ? NULL : list, e);
         list = NULL;
         at += call;
         left -= call;
     }
     if (!rc)
-        rc = add_steps(w, s, 1, at, t->n_gen, 1, "decode", e);
+        rc = add_steps(w, s, m, 1, at, t->n_gen, 1, "decode", e);
     double tokens = (double)t->n_prompt + t->n_gen;
     w->weights /= tokens;
     w->kv /= tokens;
+    w->state /= tokens;
     if (rc)
         workload_free(w);
     return rc;

@@ -16,7 +16,8 @@ struct workload {
 };
 
 /* step: tokens a step at most, the session's n_batch. Plans what the test runs, and runs nothing. */
-int workload_of(struct workload *w, struct hone_session *s, const struct measure_test *t, int32_t step, struct hone_error *e);
+int workload_of(struct workload *w, struct hone_session *s, const struct hone_model *m, const struct measure_test *t,
+                int32_t step, struct hone_error *e);
 void workload_free(struct workload *w);
 /* [{fusion, steps, reason}] of what declined in the session so far, less what had before (session_declines' counts at an
  * earlier moment, or NULL). */

@@ -168,22 +168,63 @@ static void test_workload(void **state)
         kv += 2.0 * m->model->memory[i].n_kv_head * (m->model->memory[i].head_dim_k + m->model->memory[i].head_dim_v);
     double step = all + frequencies * (m->model->n_layer - 1);
     assert_int_equal(hone_session_create(&s, m, &p, &e), 0);
-    assert_int_equal(workload_of(&w, s, &(struct measure_test){0, 4, 10, 16}, 8, &e), 0);
+    assert_int_equal(workload_of(&w, s, m, &(struct measure_test){0, 4, 10, 16}, 8, &e), 0);
     assert_float_equal(w.weights, step + row, 1);
     assert_float_equal(w.kv, kv * (11 + 12 + 13 + 14) / 4.0, 0.01);
     assert_int_equal(json_array_size(w.fallbacks), 0);
     assert_true(json_array_size(w.kernels) > 3);
     workload_free(&w);
-    assert_int_equal(workload_of(&w, s, &(struct measure_test){20, 0, 0, 16}, 8, &e), 0); /* steps of 8, 8 and 4 */
+    assert_int_equal(workload_of(&w, s, m, &(struct measure_test){20, 0, 0, 16}, 8, &e), 0); /* steps of 8, 8 and 4 */
     assert_float_equal(w.weights, (3 * step + 20 * row) / 20, 1);
     assert_float_equal(w.kv, kv * (8 + 16 + 20) / 20.0, 0.01);
     workload_free(&w);
     hone_session_free(s);
     p.gates = "kernel=ref";
     assert_int_equal(hone_session_create(&s, m, &p, &e), 0);
-    assert_int_equal(workload_of(&w, s, &(struct measure_test){0, 1, 0, 16}, 8, &e), 0);
+    assert_int_equal(workload_of(&w, s, m, &(struct measure_test){0, 1, 0, 16}, 8, &e), 0);
     assert_true(json_array_size(w.fallbacks) == json_array_size(w.kernels) && w.references > 10);
     workload_free(&w);
+    hone_session_free(s);
+    hone_model_close(m);
+}
+
+/* A recurrent layer's state is read once a step, however many tokens share it; a measurement goes back to its depth all the
+ * same. */
+static void test_recurrent(void **state)
+{
+    (void)state;
+    char path[256];
+    struct hone_error e = {0};
+    struct synth_params sp = {.shape = "qwen3.5-0.8b", .type = "Q8_0", .layers = 4, .width = 128, .vocab = 320, .seed = 1};
+    struct hone_model *m;
+    struct hone_session *s, *fresh;
+    struct hone_session_params p = small_params();
+    struct measure_prefix prefix = {0};
+    struct workload w;
+    double one = 0;
+    snprintf(path, sizeof path, "%s/recurrent.gguf", folder);
+    if (model_synth(path, &sp, NULL, NULL, &e) || hone_model_open(&m, path, &e) || hone_session_create(&s, m, &p, &e))
+        fail_msg("%s", e.message);
+    for (int i = 0; i < m->model->n_layer; i++) {
+        const struct layer_memory *y = &m->model->memory[i];
+        one += 4.0 * (y->conv_rows * y->conv_channels + y->n_state_head * y->state_dim_k * y->state_dim_v);
+    }
+    assert_true(one > 0);
+    assert_int_equal(workload_of(&w, s, m, &(struct measure_test){0, 4, 10, 16}, 8, &e), 0);
+    assert_float_equal(w.state, one, 0.01);
+    workload_free(&w);
+    assert_int_equal(workload_of(&w, s, m, &(struct measure_test){20, 0, 0, 16}, 8, &e), 0);
+    assert_float_equal(w.state, one * 3 / 20, 0.01);
+    workload_free(&w);
+    static const int32_t depths[] = {0, 10, 24, 5, 10};
+    for (size_t i = 0; i < sizeof depths / sizeof *depths; i++) {
+        struct measure_test t = {6, 3, depths[i], 16};
+        struct measure_output swept = hash_of(s, m, t, &prefix);
+        assert_int_equal(hone_session_create(&fresh, m, &p, &e), 0);
+        struct measure_output alone = hash_of(fresh, m, t, NULL);
+        assert_string_equal(swept.output.hex, alone.output.hex);
+        hone_session_free(fresh);
+    }
     hone_session_free(s);
     hone_model_close(m);
 }
@@ -343,8 +384,8 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_warm_up), cmocka_unit_test(test_measure),  cmocka_unit_test(test_workload),
-        cmocka_unit_test(test_machine), cmocka_unit_test(test_affinity),
+        cmocka_unit_test(test_warm_up),   cmocka_unit_test(test_measure), cmocka_unit_test(test_workload),
+        cmocka_unit_test(test_recurrent), cmocka_unit_test(test_machine), cmocka_unit_test(test_affinity),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }
