@@ -47,8 +47,10 @@ size_t verify_first(const struct verify *v, const struct verify_text *t)
 
 size_t verify_prefill(const struct verify *v, const struct verify_text *t)
 {
-    bool together = !v->side[0].has_jobs || !v->side[1].has_jobs; /* an older program knows no single steps */
-    return together ? t->n : t->n_prompt + (t->n - t->n_prompt + 1) / 2;
+    bool older = !v->side[0].has_jobs || !v->side[1].has_jobs;
+    if (older) /* it knows no change within a text: one whole, the next token by token */
+        return (t - v->texts) % 2 ? 1 : t->n;
+    return t->n_prompt + (t->n - t->n_prompt + 1) / 2;
 }
 
 void verify_place(const struct verify *v, size_t compared, int *text, size_t *position)

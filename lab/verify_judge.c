@@ -41,7 +41,8 @@ static void judge_sides(struct verify *v)
             reason(v, "%s has %d kernel fault(s) beside the reference: %.200s", i ? "B" : "A", s->shadow_faults,
                    s->shadow_first);
     }
-    if (strcmp(v->side[0].type_k, v->side[1].type_k) != 0 || strcmp(v->side[0].type_v, v->side[1].type_v) != 0)
+    bool known = strcmp(v->side[0].type_k, "?") != 0 && strcmp(v->side[1].type_k, "?") != 0; /* an older build does not say */
+    if (known && (strcmp(v->side[0].type_k, v->side[1].type_k) != 0 || strcmp(v->side[0].type_v, v->side[1].type_v) != 0))
         note(v, "the KV cache is %s/%s in A, %s/%s in B", v->side[0].type_k, v->side[0].type_v, v->side[1].type_k,
              v->side[1].type_v);
     for (size_t i = 0; i < json_array_size(v->tokenizer_minor); i++)
@@ -49,7 +50,7 @@ static void judge_sides(struct verify *v)
     for (size_t i = 0; i < json_array_size(v->weights); i++)
         note(v, "other weights: %s", json_string_value(json_array_get(v->weights, i)));
     if (!v->side[0].has_jobs || !v->side[1].has_jobs)
-        note(v, "%s is an older build: all tokens were fed as prefills, single steps are compared by their tokens alone",
+        note(v, "%s is an older build: every other text was fed as one prefill, the others token by token",
              v->side[0].has_jobs ? "B" : "A");
 }
 

@@ -1,6 +1,6 @@
 /* verify_side.c: one side's processes. A program that knows `eval --jobs` opens its model once for many texts. An older one is
- * run once a text with what every hone has (--tokens, --greedy, --logits-out): slower, all tokens as one prefill, and no look
- * at nodes.
+ * run once a text with what every hone has (--tokens, --greedy, --logits-out): slower, a text either as one prefill or token by
+ * token, and no look at nodes.
  *
  * Running the sides as two sessions in this process was the alternative: quicker by the starts, but weights have one layout a
  * process, so each side would repack the other's; and another build or another environment needs a process anyway. */
@@ -182,8 +182,16 @@ static int job_alone(struct verify *v, int i, const json_t *job, json_t *answers
     snprintf(context, sizeof context, "%zu", context_of(one));
     snprintf(greedy, sizeof greedy, "%lld", (long long)json_integer_value(json_object_get(job, "greedy")));
     json_decref(one);
-    const char *const more[] = {
-        "--tokens", list, "-c", context, "--greedy", greedy, "-o", "jsonl", logits ? "--logits-out" : NULL, logits, NULL};
+    const char *more[16] = {"--tokens", list, "-c", context, "--greedy", greedy, "-o", "jsonl"};
+    int n = 8;
+    if (json_integer_value(json_object_get(job, "prefill")) == 1) { /* all of it one by one */
+        more[n++] = "-b";
+        more[n++] = "1";
+    }
+    if (logits) {
+        more[n++] = "--logits-out";
+        more[n++] = logits;
+    }
     int rc = list ? run_side(v, i, "eval", more, true, &out, e) : err_set(e, HONE_ERESOURCE, "no memory for a token list");
     free(list);
     if (rc)
