@@ -134,7 +134,7 @@ static void put_range(FILE *to, const struct plot *p)
     if (p->kind == PLOT_POINTS)
         fprintf(to, "set xrange [0.5:%.1f]\n", (double)p->n + 0.5);
     else
-        fprintf(to, "set yrange [-0.6:%.1f] reverse\n", (double)p->n - 0.4);
+        fprintf(to, "set yrange [%.1f:-0.6]\n", (double)p->n - 0.4); /* from top to bottom */
 }
 
 static void put_levels(FILE *to, const struct plot *p)

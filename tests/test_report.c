@@ -204,6 +204,9 @@ static void test_page_is_harmless(void **state)
     fclose(to);
     assert_null(strchr(text, '\x1b'));
     assert_non_null(strstr(text, "A/B comparisons"));
+    const char *rungs = strstr(text, "decode, rung by rung");
+    assert_non_null(rungs);
+    assert_true(strstr(rungs, "reference") < strstr(rungs, "mul_mat")); /* the first on top */
     free(text);
     report_free(&r);
     journal_close(j);
