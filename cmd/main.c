@@ -4,6 +4,7 @@
 #include "cmd/cmd.h"
 
 #include "base/log.h"
+#include "engine/settings.h"
 
 #include <errno.h>
 #include <math.h>
@@ -155,6 +156,44 @@ static bool help_wanted(const struct command *c, int argc, char **argv)
     return false;
 }
 
+/* The value of an option in argv, or NULL; an option without one is "". */
+static const char *option_given(const struct command *c, const struct option *wanted, int argc, char **argv)
+{
+    for (int i = 0; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        size_t n = !strncmp(argv[i], "--", 2) ? strcspn(argv[i], "=") : strlen(argv[i]);
+        const struct option *o = argv[i][0] == '-' ? option_find(c, argv[i], n) : NULL;
+        bool apart = o && o->value && !argv[i][n];
+        if (o && o == wanted)
+            return argv[i][n] ? argv[i] + n + 1 : apart && i + 1 < argc ? argv[i + 1] : "";
+        i += apart;
+    }
+    return NULL;
+}
+
+/* A recipe's settings are options that the command line did not give. */
+static int options_from_recipe(const struct command *c, int argc, char **argv)
+{
+    const struct option *recipe = option_find(c, "--recipe", strlen("--recipe"));
+    const char *path = recipe && recipe->to == &model_args.recipe ? option_given(c, recipe, argc, argv) : NULL;
+    static struct settings said; /* options point into it */
+    static char threads[12];
+    struct hone_error e = {0};
+    if (!path || !*path)
+        return 0;
+    if (settings_of_file(&said, path, &e))
+        return cmd_fail(&e);
+    if (said.n_threads)
+        snprintf(threads, sizeof threads, "%d", said.n_threads);
+    const char *const pairs[][2] = {{"-ctk", said.type_k}, {"-ctv", said.type_v}, {"-t", threads}};
+    int rc = 0;
+    for (size_t i = 0; i < sizeof pairs / sizeof *pairs && !rc; i++) {
+        const struct option *o = option_find(c, pairs[i][0], strlen(pairs[i][0]));
+        if (pairs[i][1][0] && o && !option_given(c, o, argc, argv))
+            rc = option_set(o, pairs[i][0], pairs[i][1]);
+    }
+    return rc;
+}
+
 /* Sets the options in argv and moves the other arguments to its front. 0 or the exit code. */
 static int options_parse(const struct command *c, int argc, char **argv, int *n_args)
 {
@@ -261,7 +300,8 @@ int main(int argc, char **argv)
         return cmd_refuse(HONE_EUSAGE, "no command '%s'; see hone --help", argv[1]);
     if (help_wanted(c, argc - 2, argv + 2))
         return print_help(c);
-    int n_args, rc = options_parse(c, argc - 2, argv + 2, &n_args);
+    int n_args, rc = options_from_recipe(c, argc - 2, argv + 2);
+    rc = rc ? rc : options_parse(c, argc - 2, argv + 2, &n_args);
     if (rc)
         return rc;
     rc = output_check(c->extra_output);

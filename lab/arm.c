@@ -5,6 +5,7 @@
  * nobody declared. */
 #include "lab/arm.h"
 
+#include "engine/settings.h"
 #include "graph/gates.h"
 
 #include <ctype.h>
@@ -72,6 +73,28 @@ static int take_text(struct arm *a, const char **to, unsigned declared, const ch
     return 0;
 }
 
+/* What a recipe says beside its gates is declared with it. */
+static int take_recipe(struct arm *a, const char *path, struct hone_error *e)
+{
+    struct settings said;
+    int rc = settings_of_file(&said, path, e);
+    char *type_k = rc || !said.type_k[0] ? NULL : arena_strdup(&a->memory, said.type_k);
+    char *type_v = rc || !said.type_v[0] ? NULL : arena_strdup(&a->memory, said.type_v);
+    if (rc)
+        return rc;
+    if ((said.type_k[0] && !type_k) || (said.type_v[0] && !type_v))
+        return no_memory(e);
+    if (type_k)
+        take_text(a, &a->set.type_k, ARM_TYPE_K, type_k);
+    if (type_v)
+        take_text(a, &a->set.type_v, ARM_TYPE_V, type_v);
+    if (said.n_threads) {
+        a->set.n_threads = said.n_threads;
+        a->declared |= ARM_THREADS;
+    }
+    return take_text(a, &a->set.recipe, ARM_GATES, path);
+}
+
 /* name=value; name is cut off at the sign. */
 static int take_pair(struct arm *a, const char *word, const char *name, const char *value, struct hone_error *e)
 {
@@ -79,7 +102,7 @@ static int take_pair(struct arm *a, const char *word, const char *name, const ch
     if (!strncmp(name, "env.", 4) && name[4])
         return add_variable(a, word + 4, e);
     if (!strcmp(name, "recipe"))
-        return take_text(a, &s->recipe, ARM_GATES, value);
+        return take_recipe(a, value, e);
     if (!strcmp(name, "model"))
         return take_text(a, &s->model, ARM_MODEL, value);
     if (!strcmp(name, "bin"))

@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "base/mmap.h"
+#include "engine/settings.h"
 #include "graph/gates.h"
 #include "hone.h"
 #include "lab/machine.h"
@@ -241,6 +242,7 @@ static int read_recipe(struct gates *g, const char *path, struct hone_error *e)
     if (mapping_open(&m, path, e))
         return e->code;
     char *text = m.size <= RECIPE_LIMIT ? malloc(m.size + 1) : NULL;
+    struct settings ignored;
     int rc = 0;
     if (!text)
         rc = err_set(e, HONE_EINPUT, "%s: %zu bytes is no recipe", path, m.size);
@@ -248,7 +250,9 @@ static int read_recipe(struct gates *g, const char *path, struct hone_error *e)
         if (m.size)
             memcpy(text, m.data, m.size);
         text[m.size] = 0;
-        rc = gates_parse(g, text, path, e);
+        rc = settings_take(&ignored, text, path, e); /* they come as type_k and type_v: who runs the recipe has applied them */
+        if (!rc && gates_parse(g, text, path, e))
+            rc = e->code = HONE_EINPUT; /* a file's fault, as to a session */
     }
     free(text);
     mapping_close(&m);
