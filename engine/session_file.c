@@ -1,11 +1,12 @@
 /* session_file.c: see session_file.h for the format.
  *
- * A file says how long it is three times: by its size, in its header, and by what its numbers add up to; all must agree before a byte of the
- * rest is believed, so no loop or copy below goes by a number that the file's own bytes do not back. Then the hash: a flipped bit is an error and
- * not a slightly different conversation. Only then are the sequences cut to nothing and filled; from there on nothing can fail.
+ * A file says how long it is three times: by its size, in its header, and by what its numbers add up to; all must agree before
+ * a byte of the rest is believed, so no loop or copy below goes by a number that the file's own bytes do not back. Then the
+ * hash: a flipped bit is an error and not a slightly different conversation. Only then are the sequences cut to nothing and
+ * filled; from there on nothing can fail.
  *
- * Saving a session as tokens to be evaluated again was the alternative: small and the same for every build, but restoring costs the whole
- * prefill, which is what one wants to save. */
+ * Saving a session as tokens to be evaluated again was the alternative: small and the same for every build, but restoring costs
+ * the whole prefill, which is what one wants to save. */
 #include "engine/session_file.h"
 
 #include "base/hash.h"
@@ -46,7 +47,8 @@ uint64_t session_model_id(const struct model *m)
     for (int i = 0; i < m->n_weights; i++) {
         const struct tensor *w = m->weights[i];
         size_t bytes = format_row_bytes(format_get(w->format), w->ne[0]) * (size_t)(w->ne[1] * w->ne[2] * w->ne[3]);
-        uint64_t facts[8] = {id, (uint64_t)w->format, hash64(w->name, strlen(w->name)), hash64(w->rows, bytes < SAMPLE ? bytes : SAMPLE)};
+        uint64_t facts[8] = {id, (uint64_t)w->format, hash64(w->name, strlen(w->name)),
+                             hash64(w->rows, bytes < SAMPLE ? bytes : SAMPLE)};
         for (int d = 0; d < MAX_DIMS; d++)
             facts[4 + d] = (uint64_t)w->ne[d];
         id = hash64(facts, sizeof facts);
@@ -91,7 +93,8 @@ static int32_t *filled(int32_t n, int32_t value)
 
 static int32_t newest_slot(const struct states *st, int32_t seq)
 {
-    return st->n_slots && st->n_history[seq] ? st->history[(int64_t)seq * (st->n_snapshots + 1) + st->n_history[seq] - 1].slot : -1;
+    return st->n_slots && st->n_history[seq] ? st->history[(int64_t)seq * (st->n_snapshots + 1) + st->n_history[seq] - 1].slot
+                                             : -1;
 }
 
 static int numbering_make(struct numbering *n, const struct session_parts *p, struct hone_error *e)
@@ -286,7 +289,8 @@ static int check_header(struct reading *r)
     if (h->version != VERSION || h->zero)
         return refuse(r, "a session file of version %u; this hone reads %d", h->version, VERSION);
     if (h->size != r->size)
-        return refuse(r, "the file has %zu bytes and says %llu (offset 16): cut off or appended to", r->size, (unsigned long long)h->size);
+        return refuse(r, "the file has %zu bytes and says %llu (offset 16): cut off or appended to", r->size,
+                      (unsigned long long)h->size);
     if (h->model != session_model_id(r->p->model) || h->n_layer != (uint32_t)r->p->model->n_layer)
         return refuse(r, "of another model");
     if (h->n_seq < 1 || h->n_seq > MAX_SEQUENCES)
@@ -299,8 +303,8 @@ static int check_header(struct reading *r)
     return 0;
 }
 
-/* The sections' offsets from the header's numbers and the lengths, which must fill the file exactly. Sums cannot overflow: each term is below
- * 2^31 times the bytes of a row or slot, which fits memory, and is compared with the file's size at once. */
+/* The sections' offsets from the header's numbers and the lengths, which must fill the file exactly. Sums cannot overflow: each
+ * term is below 2^31 times the bytes of a row or slot, which fits memory, and is compared with the file's size at once. */
 static int check_layout(struct reading *r)
 {
     const struct session_parts *p = r->p;
@@ -359,7 +363,8 @@ static int check_sequences(const struct reading *r)
         for (int32_t i = 0; i < n && !rc; i++, at++) {
             int32_t cell = int_at(r, r->maps, at);
             if (cell < 0 || (uint32_t)cell >= r->h.n_cells || seen[cell] == (int32_t)q)
-                rc = refuse(r, "position %d of sequence %zu has cell %d of %u (offset %zu)", i, q, cell, r->h.n_cells, r->maps + at * 4);
+                rc = refuse(r, "position %d of sequence %zu has cell %d of %u (offset %zu)", i, q, cell, r->h.n_cells,
+                            r->maps + at * 4);
             else if (seen[cell] < 0)
                 n_named++;
             if (!rc)

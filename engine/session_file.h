@@ -10,8 +10,8 @@
  *        for each sequence an i32 for each of its positions: the cell
  *        for each layer with a KV cache the keys: for each KV head the row of each cell; and so the values
  *        for each layer with a recurrent state, of each slot the window of its convolution, then of each slot its matrices
- * Cells and slots are numbered anew, those in use alone; sequences that share them do so in the file. Snapshots are not saved: what is
- * restored can go back to 0 and to where it stands. */
+ * Cells and slots are numbered anew, those in use alone; sequences that share them do so in the file. Snapshots are not saved:
+ * what is restored can go back to 0 and to where it stands. */
 #ifndef ENGINE_SESSION_FILE_H
 #define ENGINE_SESSION_FILE_H
 

@@ -1,13 +1,13 @@
 /* states.c: slots of recurrent state and histories of them. See states.h.
  *
- * There are n_snapshots + 2 slots a sequence: where it stands, its snapshots, and one that a step writes; so a free one is always found.
- * Which snapshot goes when there is one too many: never the oldest (a prompt that many answers start from), never the newest (the position
- * before the last step), and of the others the one whose neighbours are closest, measured by how far back it lies. So the gaps grow
- * with the distance, and a ring of four reaches over any number of decode steps. A plain ring of the last four lost: after four
- * tokens of an answer nothing was left but the answer's own positions.
+ * There are n_snapshots + 2 slots a sequence: where it stands, its snapshots, and one that a step writes; so a free one is
+ * always found. Which snapshot goes when there is one too many: never the oldest (a prompt that many answers start from), never
+ * the newest (the position before the last step), and of the others the one whose neighbours are closest, measured by how far
+ * back it lies. So the gaps grow with the distance, and a ring of four reaches over any number of decode steps. A plain ring of
+ * the last four lost: after four tokens of an answer nothing was left but the answer's own positions.
  *
- * Memory comes on first touch: what is never used costs nothing. A state updated in place with copies taken now and then would have been
- * smaller, but a cancelled step leaves such a state broken, and a copy at each step moves the state twice. */
+ * Memory comes on first touch: what is never used costs nothing. A state updated in place with copies taken now and then would
+ * have been smaller, but a cancelled step leaves such a state broken, and a copy at each step moves the state twice. */
 #include "engine/states.h"
 
 #include "base/mmap.h"
@@ -74,11 +74,11 @@ int states_create(struct states *st, const struct model *m, int32_t n_seq, int32
     size_t n = (size_t)slots_for(n_seq, n_snapshots), layers = (size_t)m->n_layer, available = pages_available();
     st->bytes = states_bytes(m, n_seq, n_snapshots);
     if (available && st->bytes > available)
-        return err_set(e, HONE_ERESOURCE,
-                       "the recurrent state needs %.1f GiB: %.1f MiB for each of %zu slots (%d sequence(s), %d snapshots each); %.1f GiB "
-                       "are available",
-                       (double)st->bytes / 0x1p30, (double)st->slot_bytes / 0x1p20, n, n_seq, n_snapshots,
-                       (double)available / 0x1p30);
+        return err_set(
+            e, HONE_ERESOURCE,
+            "the recurrent state needs %.1f GiB: %.1f MiB for each of %zu slots (%d sequence(s), %d snapshots each); %.1f GiB "
+            "are available",
+            (double)st->bytes / 0x1p30, (double)st->slot_bytes / 0x1p20, n, n_seq, n_snapshots, (double)available / 0x1p30);
     st->n_slots = (int32_t)n;
     st->memory = pages_alloc(st->bytes);
     st->history = calloc((size_t)n_seq * (size_t)(n_snapshots + 1), sizeof *st->history);

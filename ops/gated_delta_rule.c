@@ -1,15 +1,15 @@
-/* gated_delta_rule.c: linear attention whose state is a matrix a head, decayed and corrected at every token: the gated delta rule
- * (Yang, Kautz and Hatamizadeh, arXiv 2412.06464).
+/* gated_delta_rule.c: linear attention whose state is a matrix a head, decayed and corrected at every token: the gated delta
+ * rule (Yang, Kautz and Hatamizadeh, arXiv 2412.06464).
  *
- * src[0] q, src[1] k f32 [d_k, n_k, n_tokens]; src[2] v f32 [d_v, n_v, n_tokens], n_v a multiple of n_k; src[3] g f32 [n_v, n_tokens],
- * the logarithm of the decay, not above 0 in a sane model; src[4] beta f32 [n_v, n_tokens]; src[5] state f32 [d_v, d_k, n_v,
- * n_slots], written in place; src[6] sequences i32 [n_tokens]; src[7] slots i32 [2, n_seq] (recurrent.h). out f32 [d_v, n_v, n_tokens].
- * For each value head and each token of a sequence, in order, with S the state [d_v, d_k] as a map from keys to values:
- *   S = exp(g) S;  S = S + beta (v - S k) k^T;  out = scale S q.
+ * src[0] q, src[1] k f32 [d_k, n_k, n_tokens]; src[2] v f32 [d_v, n_v, n_tokens], n_v a multiple of n_k; src[3] g f32 [n_v,
+ * n_tokens], the logarithm of the decay, not above 0 in a sane model; src[4] beta f32 [n_v, n_tokens]; src[5] state f32 [d_v,
+ * d_k, n_v, n_slots], written in place; src[6] sequences i32 [n_tokens]; src[7] slots i32 [2, n_seq] (recurrent.h). out f32
+ * [d_v, n_v, n_tokens]. For each value head and each token of a sequence, in order, with S the state [d_v, d_k] as a map from
+ * keys to values: S = exp(g) S;  S = S + beta (v - S k) k^T;  out = scale S q.
  *
- * The reference keeps S in double through the tokens of a step and rounds it to f32 where the step ends, as a kernel's state is: so
- * steps of another length differ by that rounding alone. The chunked form of the paper, matrix products over blocks of tokens, is a
- * kernel's business; the definition is one token after the other. A worker owns whole heads. */
+ * The reference keeps S in double through the tokens of a step and rounds it to f32 where the step ends, as a kernel's state
+ * is: so steps of another length differ by that rounding alone. The chunked form of the paper, matrix products over blocks of
+ * tokens, is a kernel's business; the definition is one token after the other. A worker owns whole heads. */
 #include "ops/gated_delta_rule.h"
 #include "ops/recurrent.h"
 
@@ -61,8 +61,8 @@ static size_t gated_delta_rule_scratch(const struct node *n)
 struct head {
     const struct node *node;
     int64_t key_head, value_head, d_k, d_v;
-    double *s, *kv;        /* [d_k][d_v], [d_v] */
-    float *q, *k, *v, *y;  /* rooms of a row */
+    double *s, *kv;       /* [d_k][d_v], [d_v] */
+    float *q, *k, *v, *y; /* rooms of a row */
 };
 
 static double value_at(const struct tensor *t, int64_t i0, int64_t i1)
@@ -76,7 +76,8 @@ static double value_at(const struct tensor *t, int64_t i0, int64_t i1)
 static void step(const struct head *h, int64_t t)
 {
     const struct node *n = h->node;
-    const float *q = tensor_read_row(n->src[0], h->key_head, t, 0, h->q), *k = tensor_read_row(n->src[1], h->key_head, t, 0, h->k);
+    const float *q = tensor_read_row(n->src[0], h->key_head, t, 0, h->q),
+                *k = tensor_read_row(n->src[1], h->key_head, t, 0, h->k);
     const float *v = tensor_read_row(n->src[2], h->value_head, t, 0, h->v);
     double decay = exp(value_at(n->src[3], h->value_head, t)), beta = value_at(n->src[4], h->value_head, t);
     double scale = (double)node_params(n, struct gated_delta_rule_params)->scale;
@@ -140,8 +141,8 @@ static void gated_delta_rule_reference(const struct node *n, const struct worker
     }
 }
 
-/* One state read and one written; more where a step has several sequences, which shapes do not say. Three products of a matrix and a
- * vector, and the decay. */
+/* One state read and one written; more where a step has several sequences, which shapes do not say. Three products of a matrix
+ * and a vector, and the decay. */
 static struct cost gated_delta_rule_cost(const struct node *n)
 {
     struct cost c = {0};
@@ -216,8 +217,14 @@ static const struct op_case cases[] = {
     {"stray_sequences", {VALUES(64, 64, 1, 2, 9, 9), OF(9, 6), SLOTS(3, 9)}, PARAMS(0.125f, DELTA_TILED)},
     {"no_tokens", {VALUES(64, 64, 1, 2, -1, 2), OF_ONE(-1), SLOTS(1, 2)}, PARAMS(0.125f, DELTA_TILED)},
     {"no_decay",
-     {HEADS(64, 1, 7, UNIT), HEADS(64, 1, 7, UNIT), HEADS(64, 2, 7, NORMAL), HEADS(2, 7, 1, ZERO), {FORMAT_F32, {2, 7}, FILL_SHARE},
-      STATE(64, 64, 2, 2), OF_ONE(7), SLOTS(1, 2)},
+     {HEADS(64, 1, 7, UNIT),
+      HEADS(64, 1, 7, UNIT),
+      HEADS(64, 2, 7, NORMAL),
+      HEADS(2, 7, 1, ZERO),
+      {FORMAT_F32, {2, 7}, FILL_SHARE},
+      STATE(64, 64, 2, 2),
+      OF_ONE(7),
+      SLOTS(1, 2)},
      PARAMS(0.125f, DELTA_TILED)},
     {"padded",
      {{FORMAT_F32, {64, 1, 5}, FILL_UNIT, STRIDES_PADDED},
@@ -239,8 +246,13 @@ static const struct op_case cases[] = {
       SLOTS(1, 2)},
      PARAMS(0.125f, DELTA_TILED)},
     {"hostile",
-     {HEADS(48, 1, 5, UNIT), HEADS(48, 1, 5, UNIT), HEADS(48, 2, 5, HOSTILE), GATES(2, 5),
-      {FORMAT_F32, {48, 48, 2, 2}, FILL_HOSTILE}, OF_ONE(5), SLOTS(1, 2)},
+     {HEADS(48, 1, 5, UNIT),
+      HEADS(48, 1, 5, UNIT),
+      HEADS(48, 2, 5, HOSTILE),
+      GATES(2, 5),
+      {FORMAT_F32, {48, 48, 2, 2}, FILL_HOSTILE},
+      OF_ONE(5),
+      SLOTS(1, 2)},
      PARAMS(0.144f, DELTA_TILED)},
 };
 
@@ -267,8 +279,8 @@ const struct op_desc op_gated_delta_rule = {
     .reference = gated_delta_rule_reference,
     .scratch = gated_delta_rule_scratch,
     .cost = gated_delta_rule_cost,
-    /* Sums over a key's 128 values in f32, and a state that is rounded at every token: each rounding 6e-8, of which the rule forgets what
-     * it corrects and decays. Over 200 tokens without decay 6e-8 sqrt(200) of the state, squared 7e-13. */
+    /* Sums over a key's 128 values in f32, and a state that is rounded at every token: each rounding 6e-8, of which the rule
+     * forgets what it corrects and decays. Over 200 tokens without decay 6e-8 sqrt(200) of the state, squared 7e-13. */
     .tolerance = 1e-11,
     .cases = cases,
     .n_cases = sizeof cases / sizeof *cases,

@@ -1,6 +1,6 @@
-/* l2_norm.c: out = x / sqrt(sum(x^2) + eps) over dimension 0, f32: rows of length one, as the delta rule wants its queries and keys
- * (Yang et al., arXiv 2412.06464). Epsilon stands under the root, as in the model's own code (Qwen3-Next's in transformers); x / max(|x|,
- * eps), which goes by the same name elsewhere, differs only for rows shorter than a thousandth. */
+/* l2_norm.c: out = x / sqrt(sum(x^2) + eps) over dimension 0, f32: rows of length one, as the delta rule wants its queries and
+ * keys (Yang et al., arXiv 2412.06464). Epsilon stands under the root, as in the model's own code (Qwen3-Next's in
+ * transformers); x / max(|x|, eps), which goes by the same name elsewhere, differs only for rows shorter than a thousandth. */
 #include "ops/l2_norm.h"
 #include "ops/rows.h"
 

@@ -1,7 +1,8 @@
 /* recurrent.c: the shape rule that ops with a recurrent state share. See recurrent.h. */
 #include "ops/recurrent.h"
 
-int recurrent_shape(const struct node *n, int state, int n_dims, int sequences, int slots, int64_t n_tokens, struct hone_error *e)
+int recurrent_shape(const struct node *n, int state, int n_dims, int sequences, int slots, int64_t n_tokens,
+                    struct hone_error *e)
 {
     const struct tensor *of = n->src[sequences], *where = n->src[slots], *s = n->src[state];
     char a[128], b[128], c[128];

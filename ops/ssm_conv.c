@@ -1,15 +1,14 @@
-/* ssm_conv.c: causal depthwise convolution over the tokens of each sequence, whose past is a state: the short convolution before a
- * state-space or delta-rule layer (Gu and Dao, arXiv 2312.00752).
+/* ssm_conv.c: causal depthwise convolution over the tokens of each sequence, whose past is a state: the short convolution
+ * before a state-space or delta-rule layer (Gu and Dao, arXiv 2312.00752).
  *
- * src[0] x f32 [channels, n_tokens]; src[1] weight f32 [width, channels]; src[2] state f32 [channels, width - 1, n_slots], the last
- * inputs of a sequence, the latest last; src[3] sequences i32 [n_tokens]; src[4] slots i32 [2, n_seq] (recurrent.h). The state is written
- * in place. out f32 [channels, n_tokens]:
- *   out[c, t] = sum over j < width of weight[j, c] x[c, t - (width - 1) + j], counted over the tokens of t's sequence,
- * and before its first token in the step come the rows of its state.
+ * src[0] x f32 [channels, n_tokens]; src[1] weight f32 [width, channels]; src[2] state f32 [channels, width - 1, n_slots], the
+ * last inputs of a sequence, the latest last; src[3] sequences i32 [n_tokens]; src[4] slots i32 [2, n_seq] (recurrent.h). The
+ * state is written in place. out f32 [channels, n_tokens]: out[c, t] = sum over j < width of weight[j, c] x[c, t - (width - 1)
+ * + j], counted over the tokens of t's sequence, and before its first token in the step come the rows of its state.
  *
  * The window lies as rows of channels, as inputs come, and not, as files of others have it, as a few taps of each channel: then
- * writing it is a copy of rows, and a kernel's vectors run over channels. A worker owns a span of channels through all tokens, so reading
- * and writing one slot needs no meeting. */
+ * writing it is a copy of rows, and a kernel's vectors run over channels. A worker owns a span of channels through all tokens,
+ * so reading and writing one slot needs no meeting. */
 #include "ops/recurrent.h"
 
 #include <string.h>
@@ -29,9 +28,10 @@ static int ssm_conv_shape(struct node *n, struct hone_error *e)
     char a[128], b[128], c[128];
     if (x->ne[2] != 1 || x->ne[3] != 1 || weight->ne[2] != 1 || weight->ne[3] != 1 || weight->ne[0] < 1 ||
         weight->ne[1] != x->ne[0] || state->ne[0] != x->ne[0] || state->ne[1] != weight->ne[0] - 1)
-        return op_refuse(n, e, "x %s, weight %s and state %s do not fit as [channels, t], [width, channels] and [channels, width - 1, slots]",
-                         tensor_describe(x, a, sizeof a), tensor_describe(weight, b, sizeof b),
-                         tensor_describe(state, c, sizeof c));
+        return op_refuse(
+            n, e,
+            "x %s, weight %s and state %s do not fit as [channels, t], [width, channels] and [channels, width - 1, slots]",
+            tensor_describe(x, a, sizeof a), tensor_describe(weight, b, sizeof b), tensor_describe(state, c, sizeof c));
     return op_set_out(n, FORMAT_F32, x->ne, e);
 }
 
@@ -152,9 +152,7 @@ static const struct op_case cases[] = {
     {"stray_sequences", {X(96, 9), X(4, 96), STATE(96, 3, 9), OF(9, 6), SLOTS(3, 9)}, NULL},
     {"no_tokens", {X(64, -1), X(4, 64), STATE(64, 3, 2), OF_ONE(-1), SLOTS(1, 2)}, NULL},
     {"padded", {{FORMAT_F32, {64, 5}, FILL_NORMAL, STRIDES_PADDED}, X(4, 64), STATE(64, 3, 2), OF_ONE(5), SLOTS(1, 2)}, NULL},
-    {"padded_state",
-     {X(64, 5), X(4, 64), {FORMAT_F32, {64, 3, 2}, FILL_NORMAL, STRIDES_PADDED}, OF_ONE(5), SLOTS(1, 2)},
-     NULL},
+    {"padded_state", {X(64, 5), X(4, 64), {FORMAT_F32, {64, 3, 2}, FILL_NORMAL, STRIDES_PADDED}, OF_ONE(5), SLOTS(1, 2)}, NULL},
     {"transposed",
      {{FORMAT_F32, {33, 5}, FILL_NORMAL, STRIDES_TRANSPOSED},
       {FORMAT_F32, {4, 33}, FILL_NORMAL, STRIDES_TRANSPOSED},
@@ -176,8 +174,8 @@ const struct op_desc op_ssm_conv = {
     .reference = ssm_conv_reference,
     .scratch = ssm_conv_scratch,
     .cost = ssm_conv_cost,
-    /* A sum of a few products in f32, each rounding 6e-8 of the largest of them: squared 4e-15 a product where nothing cancels; the
-     * window is copied. */
+    /* A sum of a few products in f32, each rounding 6e-8 of the largest of them: squared 4e-15 a product where nothing cancels;
+     * the window is copied. */
     .tolerance = 1e-12,
     .cases = cases,
     .n_cases = sizeof cases / sizeof *cases,

@@ -1,5 +1,5 @@
-/* test_hybrid.c: models with a recurrent state, beyond what test_archs.c holds of each: long sequences however they are cut, what a session
- * promises of forks, failures and going back, which layers are recurrent, and blocks that take no part.
+/* test_hybrid.c: models with a recurrent state, beyond what test_archs.c holds of each: long sequences however they are cut,
+ * what a session promises of forks, failures and going back, which layers are recurrent, and blocks that take no part.
  *
  * The models are synthetic ones of qwen35's shapes, small, in files of their own. */
 #include "tests/facts.h"
@@ -241,10 +241,10 @@ static void test_sequences(void **unused)
 
 /* A copy of the file in which the tensors of two layers have changed places, with keys of one's own. */
 struct change {
-    int32_t swap[2];           /* layers; equal: none */
-    const uint8_t *recurrent;  /* by layer; NULL: no such key */
+    int32_t swap[2];          /* layers; equal: none */
+    const uint8_t *recurrent; /* by layer; NULL: no such key */
     int n_recurrent;
-    int32_t extra;             /* blocks that predict further tokens, made of the last layer's tensors */
+    int32_t extra; /* blocks that predict further tokens, made of the last layer's tensors */
 };
 
 static void new_name(char *to, size_t size, const char *name, const struct change *c)
@@ -294,7 +294,8 @@ static void rewrite(const char *from, const char *to, const struct change *c)
                 const struct gguf_tensor *t = &g->tensors[i];
                 if (strncmp(t->cname, last, (size_t)n_last))
                     continue;
-                snprintf(name, sizeof name, "blk.%d.%s%s", LAYERS + x, strstr(t->cname, "ffn_up") ? "nextn." : "", t->cname + n_last);
+                snprintf(name, sizeof name, "blk.%d.%s%s", LAYERS + x, strstr(t->cname, "ffn_up") ? "nextn." : "",
+                         t->cname + n_last);
                 if (!pass)
                     gguf_write_tensor(w, name, t->format, t->n_dims, t->ne);
                 else
@@ -418,10 +419,10 @@ static int teardown(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_long),      cmocka_unit_test(test_fast_against_reference),
-        cmocka_unit_test(test_rewind),    cmocka_unit_test(test_failures),
-        cmocka_unit_test(test_forks),     cmocka_unit_test(test_sequences),
-        cmocka_unit_test(test_memory),    cmocka_unit_test(test_recurrent_layers),
+        cmocka_unit_test(test_long),        cmocka_unit_test(test_fast_against_reference),
+        cmocka_unit_test(test_rewind),      cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_forks),       cmocka_unit_test(test_sequences),
+        cmocka_unit_test(test_memory),      cmocka_unit_test(test_recurrent_layers),
         cmocka_unit_test(test_extra_block),
     };
     return cmocka_run_group_tests_name("hybrid", tests, setup, teardown);

@@ -1,5 +1,5 @@
-/* test_session_file.c: sessions in files: what is restored goes on with the same bits, in another session and beside other sequences; what is no
- * such file, or a broken one, is refused with a place and changes nothing.
+/* test_session_file.c: sessions in files: what is restored goes on with the same bits, in another session and beside other
+ * sequences; what is no such file, or a broken one, is refused with a place and changes nothing.
  *
  * Models are synthetic and small: one with a KV cache alone, one with recurrent layers too. */
 #include "tests/facts.h"
@@ -362,7 +362,8 @@ static int setup(void **unused)
     snprintf(other, sizeof other, "%s/b.session", folder);
     for (int m = 0; m < 2; m++) {
         snprintf(model_path[m], sizeof model_path[m], "%s/%d.gguf", folder, m);
-        struct synth_params p = {.shape = shapes[m], .type = "Q8_0", .layers = m ? 4 : 2, .width = 128, .vocab = VOCAB, .seed = 5};
+        struct synth_params p = {
+            .shape = shapes[m], .type = "Q8_0", .layers = m ? 4 : 2, .width = 128, .vocab = VOCAB, .seed = 5};
         if (model_synth(model_path[m], &p, NULL, NULL, &e) || hone_model_open(&models[m], model_path[m], &e)) {
             print_message("%s\n", e.message);
             return -1;
@@ -388,8 +389,12 @@ static int teardown(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_goes_on),      cmocka_unit_test(test_sharing),         cmocka_unit_test(test_rewind_behind_restore),
-        cmocka_unit_test(test_broken_bytes), cmocka_unit_test(test_hostile_numbers), cmocka_unit_test(test_does_not_fit),
+        cmocka_unit_test(test_goes_on),
+        cmocka_unit_test(test_sharing),
+        cmocka_unit_test(test_rewind_behind_restore),
+        cmocka_unit_test(test_broken_bytes),
+        cmocka_unit_test(test_hostile_numbers),
+        cmocka_unit_test(test_does_not_fit),
         cmocka_unit_test(test_paths),
     };
     return cmocka_run_group_tests_name("session files", tests, setup, teardown);

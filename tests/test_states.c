@@ -1,5 +1,5 @@
-/* test_states.c: slots and histories of recurrent state, apart from any model that runs: what an eval reads and writes, what a history keeps
- * and for how long, forks that share, slots that are neither lost nor given twice. */
+/* test_states.c: slots and histories of recurrent state, apart from any model that runs: what an eval reads and writes, what a
+ * history keeps and for how long, forks that share, slots that are neither lost nor given twice. */
 #include "engine/states.h"
 
 #include "tests/test.h"

@@ -1,10 +1,11 @@
-/* delta_net.h: the kernel of gated_delta_net: the gates, the norms of q and k, the delta rule and the gated norm behind it, head by head
- * in one go: a decode step of a layer meets once instead of ten times, and nothing but its result leaves the caches.
+/* delta_net.h: the kernel of gated_delta_net: the gates, the norms of q and k, the delta rule and the gated norm behind it,
+ * head by head in one go: a decode step of a layer meets once instead of ten times, and nothing but its result leaves the
+ * caches.
  *
- * A worker owns whole heads of values. For each block of tokens it computes their gates, vectors of tokens at a time, and their normed
- * keys and queries (again for each head of values that shares them: 1 % of the rule's work), runs the rule (delta.h) into the rows
- * of the result, and norms and gates those in place. Each step rounds as the kernel of its part does, so fused and unfused give the same
- * bits. Bound, in a decode step, by the state: 64 KB a head read and written. */
+ * A worker owns whole heads of values. For each block of tokens it computes their gates, vectors of tokens at a time, and their
+ * normed keys and queries (again for each head of values that shares them: 1 % of the rule's work), runs the rule (delta.h)
+ * into the rows of the result, and norms and gates those in place. Each step rounds as the kernel of its part does, so fused
+ * and unfused give the same bits. Bound, in a decode step, by the state: 64 KB a head read and written. */
 #ifndef BACKENDS_CPU_DELTA_NET_H
 #define BACKENDS_CPU_DELTA_NET_H
 
@@ -28,8 +29,8 @@ static inline bool net_fits(const struct node *n, struct reason *r)
 
 /* What a worker has for a block of tokens. */
 struct net_room {
-    float *rule;                             /* delta_many's */
-    float *q, *k;                            /* [DELTA_BLOCK][d_k]: normed */
+    float *rule;  /* delta_many's */
+    float *q, *k; /* [DELTA_BLOCK][d_k]: normed */
     float decay[DELTA_BLOCK], beta[DELTA_BLOCK];
     struct delta_token tokens[DELTA_BLOCK];
 };
@@ -52,7 +53,8 @@ static inline void net_gates(const struct node *n, int64_t head, const int32_t *
 {
     const struct tensor *dt = n->src[NET_DT], *a = n->src[NET_A];
     int64_t all = n->src[NET_V]->ne[2];
-    vf bias = v_all(delta_value(dt, head % dt->ne[0], head / dt->ne[0], 0)), factor = v_all(delta_value(a, head % a->ne[0], head / a->ne[0], 0));
+    vf bias = v_all(delta_value(dt, head % dt->ne[0], head / dt->ne[0], 0)),
+       factor = v_all(delta_value(a, head % a->ne[0], head / a->ne[0], 0));
     for (int t = 0; t < n_tokens; t++) {
         room->decay[t] = net_value(n->src[NET_ALPHA], head, list[t], all);
         room->beta[t] = net_value(n->src[NET_B], head, list[t], all);

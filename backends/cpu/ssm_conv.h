@@ -1,11 +1,12 @@
 /* ssm_conv.h: the body of ssm_conv, and of ssm_conv_silu: a causal convolution over the tokens of each sequence.
  *
- * A worker has a span of channels through all tokens and sequences, so old and new window may lie in one slot and nobody waits. The taps
- * are turned once a call, [tap][channel] in scratch; then each token is a sum of a few rows, `width` loads and multiply-adds a
- * vector, all of them consecutive. Running down the tokens with the window in registers was the alternative: fewer loads, but each
- * of them in another page, 24 KB from the last.
+ * A worker has a span of channels through all tokens and sequences, so old and new window may lie in one slot and nobody waits.
+ * The taps are turned once a call, [tap][channel] in scratch; then each token is a sum of a few rows, `width` loads and
+ * multiply-adds a vector, all of them consecutive. Running down the tokens with the window in registers was the alternative:
+ * fewer loads, but each of them in another page, 24 KB from the last.
  *
- * Bound by the first-level cache in prefill; a decode step by reading weights and window once: (2 width + 1) x 4 bytes a channel. */
+ * Bound by the first-level cache in prefill; a decode step by reading weights and window once: (2 width + 1) x 4 bytes a
+ * channel. */
 #ifndef BACKENDS_CPU_SSM_CONV_H
 #define BACKENDS_CPU_SSM_CONV_H
 
@@ -19,7 +20,7 @@ struct conv {
     const struct tensor *x, *weight, *state, *sequences, *slots, *out;
     int64_t lo, hi, width;
     bool silu;
-    float *taps;     /* [width][hi - lo] */
+    float *taps;        /* [width][hi - lo] */
     const float *zeros; /* [hi - lo]: the past of a sequence that begins */
     int32_t *tokens;
 };
@@ -53,14 +54,14 @@ INLINE void conv_turn_4(const float *from, float *to, int64_t row)
 #ifdef __AVX512F__
     vf a = v_load(from), b = v_load(from + 16), c = v_load(from + 32), d = v_load(from + 48);
 #define CONV_TURN(j)                                                                                                           \
-    v_store(to + j * row, __builtin_shufflevector(CONV_HALF(a, b, j), CONV_HALF(c, d, j), 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18,   \
+    v_store(to + j * row, __builtin_shufflevector(CONV_HALF(a, b, j), CONV_HALF(c, d, j), 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18,  \
                                                   19, 20, 21, 22, 23))
 #else
     vf a = v_load(from), b = v_load(from + 8), c = v_load(from + 16), d = v_load(from + 24);
 #define CONV_TURN(j)                                                                                                           \
-    v_store(to + j * row, __builtin_shufflevector(__builtin_shufflevector(a, b, j, 4 + j, 8 + j, 12 + j, -1, -1, -1, -1),       \
-                                                  __builtin_shufflevector(c, d, j, 4 + j, 8 + j, 12 + j, -1, -1, -1, -1), 0, 1, \
-                                                  2, 3, 8, 9, 10, 11))
+    v_store(to + j * row, __builtin_shufflevector(__builtin_shufflevector(a, b, j, 4 + j, 8 + j, 12 + j, -1, -1, -1, -1),      \
+                                                  __builtin_shufflevector(c, d, j, 4 + j, 8 + j, 12 + j, -1, -1, -1, -1), 0,   \
+                                                  1, 2, 3, 8, 9, 10, 11))
 #endif
     CONV_TURN(0);
     CONV_TURN(1);
@@ -123,7 +124,8 @@ static inline const float *conv_input(const struct conv *c, int64_t from, int64_
 
 static inline void conv_sequence(const struct conv *c, int64_t seq, int64_t n_tokens)
 {
-    int64_t from = recurrent_slot(c->slots, seq, false, c->state->ne[2]), to = recurrent_slot(c->slots, seq, true, c->state->ne[2]);
+    int64_t from = recurrent_slot(c->slots, seq, false, c->state->ne[2]),
+            to = recurrent_slot(c->slots, seq, true, c->state->ne[2]);
     const float *rows[CONV_MAX_WIDTH];
     for (int64_t t = 0; t < n_tokens; t++) {
         float *y = conv_row(c, c->out, c->tokens[t], 0);
@@ -138,7 +140,8 @@ static inline void conv_sequence(const struct conv *c, int64_t seq, int64_t n_to
     }
     /* Each row comes from a later one, so a window may move within its slot. */
     for (int64_t j = 0; j < c->width - 1 && to >= 0; j++)
-        memmove(conv_row(c, c->state, j, to), conv_input(c, from, n_tokens - (c->width - 1) + j), sizeof(float) * (size_t)(c->hi - c->lo));
+        memmove(conv_row(c, c->state, j, to), conv_input(c, from, n_tokens - (c->width - 1) + j),
+                sizeof(float) * (size_t)(c->hi - c->lo));
 }
 
 static inline int conv_run(const struct exec *x, const struct node *n)

@@ -1,6 +1,7 @@
-/* delta_net.c: see delta_net.h. Facts of the files (llama.cpp's qwen3next and qwen35 graphs, and its converter): attn_qkv gives q, k and v
- * one behind the other, which go through one convolution; ssm_a is -exp(A_log) already; which heads of v share a head of k differs
- * by architecture (ops/gated_delta_rule.h); the gate z multiplies behind the norm. Node names are those of llama.cpp. */
+/* delta_net.c: see delta_net.h. Facts of the files (llama.cpp's qwen3next and qwen35 graphs, and its converter): attn_qkv gives
+ * q, k and v one behind the other, which go through one convolution; ssm_a is -exp(A_log) already; which heads of v share a
+ * head of k differs by architecture (ops/gated_delta_rule.h); the gate z multiplies behind the norm. Node names are those of
+ * llama.cpp. */
 #include "model/arch/delta_net.h"
 
 #include "ops/glu.h"
@@ -22,8 +23,8 @@ void delta_net_load(struct loader *l, struct delta_net_block *b, enum delta_head
     if (l->error.code)
         return;
     if ((int64_t)b->n_v * b->dim != inner || b->n_v % b->n_k)
-        loader_refuse(l, "layer %d has a state of %d, %d heads of V and %d of K, which do not make an inner size of %d", l->layer, b->dim,
-                      b->n_v, b->n_k, inner);
+        loader_refuse(l, "layer %d has a state of %d, %d heads of V and %d of K, which do not make an inner size of %d",
+                      l->layer, b->dim, b->n_v, b->n_k, inner);
     int64_t keys = (int64_t)b->n_k * b->dim, channels = 2 * keys + inner;
     b->qkv = linear_load(l, "attn_qkv", m->n_embd, channels);
     b->z = linear_load(l, "attn_gate", m->n_embd, inner);
@@ -91,7 +92,8 @@ static struct gates build_gates(struct graph *g, const struct delta_net_block *b
 struct tensor *build_delta_net(struct graph *g, const struct delta_net_block *b, struct tensor *x, const struct step_inputs *in)
 {
     int64_t keys = (int64_t)b->n_k * b->dim, n = in->n_tokens, each = b->n_v / b->n_k;
-    struct tensor *qkv = build_linear(g, &b->qkv, x, "linear_attn_qkv_mixed"), *z = build_linear(g, &b->z, x, "z"), *beta, *alpha;
+    struct tensor *qkv = build_linear(g, &b->qkv, x, "linear_attn_qkv_mixed"), *z = build_linear(g, &b->z, x, "z"), *beta,
+                  *alpha;
     if (b->beta_alpha.weight) {
         struct tensor *both = build_linear(g, &b->beta_alpha, x, "linear_attn_mixed_ba");
         both = graph_reshape(g, both, 2 * each, b->n_k, n, 0);

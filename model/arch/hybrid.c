@@ -1,9 +1,11 @@
-/* hybrid.c: see hybrid.h. Which layers are recurrent: attention.recurrent_layers says it of each where the file has it, else all but each
- * full_attention_interval-th. Rope in these models has sections for the coordinates of images (rope.dimension_sections); text has one
- * position a token, so all sections turn by the same one and rope is that of pairs half the dimensions apart.
+/* hybrid.c: see hybrid.h. Which layers are recurrent: attention.recurrent_layers says it of each where the file has it, else
+ * all but each full_attention_interval-th. Rope in these models has sections for the coordinates of images
+ * (rope.dimension_sections); text has one position a token, so all sections turn by the same one and rope is that of pairs half
+ * the dimensions apart.
  *
- * Files may hold a further block behind the layers, which predicts the token after the next from the last layer's state (nextn, or multi-token
- * prediction). It takes no part in the main pass; its tensors are known by their names' prefix, and how many there are is said. */
+ * Files may hold a further block behind the layers, which predicts the token after the next from the last layer's state (nextn,
+ * or multi-token prediction). It takes no part in the main pass; its tensors are known by their names' prefix, and how many
+ * there are is said. */
 #include "model/arch/hybrid.h"
 
 #include "base/log.h"
@@ -27,7 +29,8 @@ static void load_attention(struct loader *l, struct attention_block *a, float ep
     if (!attention_load_sizes(l, a))
         return;
     if (a->head_dim_k != a->head_dim_v)
-        loader_refuse(l, "layer %d has heads of %d in K and %d in V; the gate wants one size", l->layer, a->head_dim_k, a->head_dim_v);
+        loader_refuse(l, "layer %d has heads of %d in K and %d in V; the gate wants one size", l->layer, a->head_dim_k,
+                      a->head_dim_v);
     int64_t width = (int64_t)a->n_head * a->head_dim_k, kv_width = (int64_t)a->n_kv_head * a->head_dim_k;
     a->q = linear_load(l, "attn_q", m->n_embd, 2 * width);
     a->k = linear_load(l, "attn_k", m->n_embd, kv_width);
@@ -40,7 +43,8 @@ static void load_attention(struct loader *l, struct attention_block *a, float ep
     a->params.scale = loader_float(l, "attention.scale", OPTIONAL, 1 / sqrtf((float)a->head_dim_k), 1e-9f, 1e9f);
 }
 
-static void load_layer(struct loader *l, const struct hybrid_kind *kind, const struct hybrid *p, struct hybrid_layer *y, int32_t interval)
+static void load_layer(struct loader *l, const struct hybrid_kind *kind, const struct hybrid *p, struct hybrid_layer *y,
+                       int32_t interval)
 {
     y->attn_norm = loader_tensor(l, "attn_norm", REQUIRED, l->model->n_embd, 0, 0);
     y->post_norm = loader_tensor(l, "post_attention_norm", REQUIRED, l->model->n_embd, 0, 0);
@@ -85,10 +89,12 @@ int hybrid_load(struct model *m, struct loader *l, const struct hybrid_kind *kin
 }
 
 /* Attention whose result is multiplied with the sigmoid of a gate that comes with the query. */
-static struct tensor *build_gated_attention(struct graph *g, const struct attention_block *a, struct tensor *x, const struct step_inputs *in)
+static struct tensor *build_gated_attention(struct graph *g, const struct attention_block *a, struct tensor *x,
+                                            const struct step_inputs *in)
 {
     int64_t d = a->head_dim_k, n = in->n_tokens;
-    struct tensor *q = build_linear(g, &a->q, x, "Qcur_full"), *k = build_linear(g, &a->k, x, "Kcur"), *v = build_linear(g, &a->v, x, "Vcur");
+    struct tensor *q = build_linear(g, &a->q, x, "Qcur_full"), *k = build_linear(g, &a->k, x, "Kcur"),
+                  *v = build_linear(g, &a->v, x, "Vcur");
     q = graph_reshape(g, q, 2 * d, a->n_head, n, 0);
     struct tensor *gate = graph_name(g, graph_slice(g, q, d, d), "gate");
     q = graph_name(g, graph_slice(g, q, 0, d), "Qcur");

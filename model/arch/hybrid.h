@@ -1,5 +1,5 @@
-/* hybrid.h: the decoder of the Gated DeltaNet hybrids, with what they differ in as data: most layers are linear attention with a recurrent
- * state, every fourth or so is attention over all positions, whose output is gated. */
+/* hybrid.h: the decoder of the Gated DeltaNet hybrids, with what they differ in as data: most layers are linear attention with
+ * a recurrent state, every fourth or so is attention over all positions, whose output is gated. */
 #ifndef MODEL_ARCH_HYBRID_H
 #define MODEL_ARCH_HYBRID_H
 
@@ -27,8 +27,8 @@ struct hybrid_kind {
     bool joint_beta_alpha, experts;
 };
 
-/* Reads keys and tensors of all layers into m->params. m->n_layer becomes the number of layers of the main pass; blocks behind them, which
- * predict further tokens, are left out with a word. */
+/* Reads keys and tensors of all layers into m->params. m->n_layer becomes the number of layers of the main pass; blocks behind
+ * them, which predict further tokens, are left out with a word. */
 int hybrid_load(struct model *m, struct loader *l, const struct hybrid_kind *kind, struct hone_error *e);
 void hybrid_build(const struct model *m, struct graph *g, const struct step_inputs *in);
 

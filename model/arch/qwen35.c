@@ -1,5 +1,6 @@
-/* qwen35.c: the architecture "qwen35": the dense models of Qwen 3.5 and 3.6. Three Gated DeltaNet layers to each layer of gated attention.
- * Facts of its files: heads of V are tiled, so that head j has the head of K j mod n_k; attn_q gives query and gate of each head. */
+/* qwen35.c: the architecture "qwen35": the dense models of Qwen 3.5 and 3.6. Three Gated DeltaNet layers to each layer of gated
+ * attention. Facts of its files: heads of V are tiled, so that head j has the head of K j mod n_k; attn_q gives query and gate
+ * of each head. */
 #include "model/arch/hybrid.h"
 
 static int load(struct model *m, struct loader *l, struct hone_error *e)

@@ -1,6 +1,7 @@
-/* session.c (fuzz): hostile session files. A valid file of a small hybrid model is saved once; the input is a list of changes to it: bytes that are
- * written over it, added or cut off, with size and hash made right again, so that what is behind them is reached. Restoring must end in an
- * error that leaves the session alone, or in a session that goes on: it evaluates, forks, goes back, and can be saved. */
+/* session.c (fuzz): hostile session files. A valid file of a small hybrid model is saved once; the input is a list of changes
+ * to it: bytes that are written over it, added or cut off, with size and hash made right again, so that what is behind them is
+ * reached. Restoring must end in an error that leaves the session alone, or in a session that goes on: it evaluates, forks,
+ * goes back, and can be saved. */
 #include "base/hash.h"
 #include "engine/engine.h"
 #include "engine/session_file.h"
