@@ -104,6 +104,20 @@ static json_t *state_now(void)
     return json_pack("{s:f, s:I}", "load", s.load, "memory_available", (json_int_t)s.memory_available);
 }
 
+/* Whose task a run is part of, for `hone queue brief`: a note, since the same run without a task belongs to the same history. */
+static int note_task(struct journal *j, int64_t run, struct hone_error *e)
+{
+    const char *task = getenv("HONE_TASK");
+    char *end;
+    long long id = task ? strtoll(task, &end, 10) : 0;
+    if (id < 1 || *end)
+        return 0;
+    json_t *body = json_pack("{s:I}", "task", (json_int_t)id);
+    int rc = body ? journal_record(j, run, "note", body, NULL, e) : err_set(e, HONE_ERESOURCE, "no memory for a note");
+    json_decref(body);
+    return rc;
+}
+
 int cmd_journal_begin(struct recording *rec, const char *kind, const struct hone_model *m, json_t *config)
 {
     struct journal_run r = {.kind = kind, .config = config, .hypothesis = journal_args.hypothesis, .expected_gain = NAN};
@@ -119,7 +133,7 @@ int cmd_journal_begin(struct recording *rec, const char *kind, const struct hone
     if (!rc && !journal_args.off && !(rc = open_journal(&rec->journal))) {
         r.command = command = identity_command();
         r.state = state_now();
-        if (identify(&r, m, &e) || journal_run_begin(rec->journal, &r, &rec->run, &e))
+        if (identify(&r, m, &e) || journal_run_begin(rec->journal, &r, &rec->run, &e) || note_task(rec->journal, rec->run, &e))
             rc = cmd_fail(&e);
     }
     json_decref(r.build);

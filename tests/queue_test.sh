@@ -1,0 +1,64 @@
+#!/bin/sh
+# hone queue from the command line: a task's way from being added to being approved, roles, exit codes, and a brief with a run of the task.
+set -eu
+cd "$(dirname "$0")/.."
+B=${B:-build}
+case $B in /*) ;; *) B=$PWD/$B ;; esac
+hone=$B/hone
+tmp=$(mktemp -d)
+trap 'rm -rf "$tmp"' EXIT
+failed=0
+fail() {
+    echo "queue: $*"
+    failed=1
+}
+expect() { # exit code, pattern in the output, command...
+    code=$1 pattern=$2
+    shift 2
+    rc=0
+    "$@" >"$tmp/out" 2>"$tmp/err" || rc=$?
+    [ "$rc" = "$code" ] || fail "exit code $rc, not $code: $*: $(tail -n 3 "$tmp/out" "$tmp/err")"
+    cat "$tmp/out" "$tmp/err" | grep -q -e "$pattern" || fail "no '$pattern' from $*: $(head -n 5 "$tmp/out" "$tmp/err")"
+}
+export HONE_CACHE="$tmp/cache" HONE_JOURNAL="$tmp/j.db"
+unset XDG_DATA_HOME HONE_ROLE HONE_TOKEN HONE_TASK HONE_QUEUE HONE_WORKER || true
+cd "$tmp"
+printf 'fuse.mlp=off\n' >start.recipe
+
+expect 0 'task 1' "$hone" queue add 'try without the MLP' --model llama --series 'rung* t/s' --hypothesis 'smaller code' --expect 3 \
+    --recipe start.recipe --work 'switch it off' --tier decode
+expect 0 '"id": 2' "$hone" queue add 'then this' --after 1 --priority 9 -o json
+expect 0 'blocked .*waits for 1' "$hone" queue list
+expect 0 'ready .*try without' "$hone" queue list --status ready
+expect 2 'backlog, ready' "$hone" queue list --status sleeping
+expect 1 "the supervisor's" "$hone" queue add more --as worker
+expect 3 'no task 9' "$hone" queue show 9
+expect 3 'no task 9' "$hone" queue add x --after 9
+expect 2 'which lease' "$hone" queue done 1
+[ -f "$tmp/queue.db" ] || fail "the queue is not beside the journal"
+
+export HONE_ROLE=worker
+token=$("$hone" queue take --worker w1 -o jsonl | sed -n 's/.*"token":"\([0-9a-f]*\)".*/\1/p')
+[ -n "$token" ] || fail "no token"
+expect 1 'no task is ready' "$hone" queue take --worker w2
+expect 0 'renewed' "$hone" queue renew 1 --token "$token" --lease 900
+HONE_TASK=1 expect 0 '' "$hone" check --op add --hypothesis 'smaller code'
+expect 0 'what was tried before' "$hone" queue brief 1
+grep -q 'run [0-9]* .*check' out || fail "the brief lacks the run: $(cat out)"
+grep -q 'fuse.mlp=off' out || fail "the brief lacks the recipe"
+grep -q 'switch it off' out || fail "the brief lacks the work"
+expect 1 'holds no lease' "$hone" queue done 1 --token wrong-token
+expect 0 'task 1: done' env HONE_TOKEN="$token" "$hone" queue done 1 --run 1 'no gain'
+expect 0 'already' "$hone" queue done 1 --token "$token" --run 1 'no gain'
+expect 1 "the supervisor's" "$hone" queue approve 1
+unset HONE_ROLE
+expect 0 'waiting for approval' "$hone" queue list --status done
+expect 1 'cannot judge it too' "$hone" queue approve 1 --worker w1
+expect 0 'task 1: approved' "$hone" queue approve 1 --worker boss
+expect 0 'approved *boss' "$hone" queue show 1
+token=$("$hone" queue take 2 --worker w1 -o jsonl | sed -n 's/.*"token":"\([0-9a-f]*\)".*/\1/p')
+expect 0 'task 2: failed' "$hone" queue fail 2 --token "$token" 'cannot be built'
+expect 0 'task 2: ready' "$hone" queue ready 2
+expect 0 'task 2: blocked' "$hone" queue block 2 'waits for a machine'
+expect 1 'waits for a machine' "$hone" queue take 2
+exit $failed
