@@ -69,11 +69,20 @@ static int write_recipe(const struct tune *t)
         return cmd_refuse(HONE_ERESOURCE, "%s: %s", out_path, strerror(errno));
     fprintf(f, "# hone tune: the fastest kernels of %s on %s with %d threads\n%s%s", model_args.model, cpu_name(),
             model_args.n_threads ? model_args.n_threads : cpu_cores(), t->gates,
-            t->gates[0] ? "" : "# the table's own choices are the fastest here\n");
+            strlen(t->gates) > (model_args.set ? strlen(model_args.set) : 0) ? "" : "# the table's own choices are the fastest here\n");
     bool ok = !ferror(f);
     if (out_path)
         ok &= fclose(f) == 0;
     return ok ? 0 : cmd_refuse(HONE_ERESOURCE, "%s: %s", out_path ? out_path : "stdout", strerror(errno));
+}
+
+/* Which nodes there are is the user's to say, which kernels run them is what tune finds out. */
+static int check_set(void)
+{
+    for (const char *gate = model_args.set; gate && *gate; gate = strchr(gate, '\n') + 1)
+        if (strncmp(gate, "fuse", 4) != 0)
+            return cmd_refuse(HONE_EUSAGE, "tune: it chooses kernels itself; --set takes fusions alone here (fuse=off, fuse.mlp=off)");
+    return 0;
 }
 
 static int run(int n_args, char **args)
@@ -83,9 +92,11 @@ static int run(int n_args, char **args)
     struct tune t = {0};
     if (n_args)
         return cmd_refuse(HONE_EUSAGE, "tune: '%s' is no option", args[0]);
-    if (model_args.set || model_args.recipe)
-        return cmd_refuse(HONE_EUSAGE, "tune: it sets gates itself; --set and --recipe have no place here");
-    int rc = cmd_open_model(&m);
+    if (model_args.recipe)
+        return cmd_refuse(HONE_EUSAGE, "tune: it sets gates itself; --recipe has no place here");
+    int rc = check_set();
+    if (!rc)
+        rc = cmd_open_model(&m);
     if (!rc) {
         struct tune_options o = {.session = hone_session_defaults(), .prefill = n_prompt, .repeats = repeats, .margin = (double)margin,
                                  .n_threads = model_args.n_threads ? model_args.n_threads : cpu_cores()};
@@ -94,6 +105,7 @@ static int run(int n_args, char **args)
         o.session.poll = model_args.poll;
         o.session.type_k = model_args.type_k;
         o.session.type_v = model_args.type_v;
+        o.base = model_args.set ? model_args.set : "";
         interrupt_session(NULL);
         if (tune_run(&t, m, &o, progress, NULL, &e))
             rc = cmd_fail(&e);

@@ -26,11 +26,25 @@ static int variant_index(const struct tune_choice *c, const char *variant)
     return -1;
 }
 
-/* The planner does not ask a plug-in's kernel that no gate names; whoever loads one before tuning wants it considered. */
+/* The planner does not ask a plug-in's kernel that no gate names; whoever loads one before tuning wants it considered. It is asked about
+ * the node as built: an activation that is not quantised yet, a weight that is not packed. */
 static bool candidate_fits(const struct passed_over *p, const struct node *n)
 {
     struct reason r;
-    return p->kernel->by_name_only ? !p->kernel->fits || p->kernel->fits(n, &r) : p->fits;
+    struct node built = *n;
+    struct tensor weight;
+    if (!p->kernel->by_name_only)
+        return p->fits;
+    const struct node *maker = n->n_src > 1 && n->src[1] ? n->src[1]->producer : NULL;
+    if (maker && maker->op == OP_QUANTIZE)
+        built.src[1] = maker->src[0];
+    if (n->src[0] && n->src[0]->layout) {
+        weight = *n->src[0];
+        weight.layout = NULL;
+        weight.data = (void *)(uintptr_t)weight.rows;
+        built.src[0] = &weight;
+    }
+    return !p->kernel->fits || p->kernel->fits(&built, &r);
 }
 
 static void keep_common(struct tune_choice *c, const struct step *s)
@@ -98,7 +112,8 @@ static int measure(struct tune *t, struct hone_session *s, const struct hone_mod
 
 static int round_run(struct tune *t, int round, const struct hone_model *m, const struct tune_options *o, struct hone_error *e)
 {
-    char gates[4000] = "";
+    char gates[4000];
+    snprintf(gates, sizeof gates, "%s", o->base);
     for (int i = 0; i < t->n; i++)
         if (round < t->choices[i].n_variants)
             gate_text(&t->choices[i], round, gates, sizeof gates);
@@ -174,7 +189,10 @@ int tune_run(struct tune *t, const struct hone_model *m, const struct tune_optio
     *t = (struct tune){0};
     struct hone_session *s;
     struct hone_session_params p = o->session;
-    p.gates = NULL;
+    if (strlen(o->base) > sizeof t->gates / 4)
+        return err_set(e, HONE_EUSAGE, "gates of %zu bytes are more than tune carries", strlen(o->base));
+    p.gates = o->base;
+    snprintf(t->gates, sizeof t->gates, "%s", o->base);
     const struct plan *plan;
     int rc = hone_session_create(&s, m, &p, e), rounds = 0;
     if (!rc)

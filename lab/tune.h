@@ -24,6 +24,7 @@ struct tune_options {
     int prefill;             /* tokens of the prefill step */
     int repeats;
     int n_threads;
+    const char *base;        /* gates that stand in every round and in the recipe, a line each ("fuse=off\n"); "": none */
     double margin;           /* how much faster than the table's own choice another must be, e.g. 0.02 */
 };
 
