@@ -4,7 +4,9 @@
 #include "lab/shapes.h"
 
 #include "ops/attention.h"
+#include "ops/gated_delta_rule.h"
 #include "ops/glu.h"
+#include "ops/l2_norm.h"
 #include "ops/quantize.h"
 #include "ops/rms_norm.h"
 #include "ops/rope.h"
@@ -125,6 +127,45 @@ static const struct op_case attention[] = {FORMAT(F32, f32), FORMAT(F16, f16), F
                                            FORMAT(Q4_0, q4_0)};
 #undef FORMAT
 
+/* A layer of the Gated DeltaNet hybrids: Qwen 3.5 0.8B's heads, 16 of 128 each; six slots, of which two are in use. */
+#define DELTA_ROWS(d, n, t, fill)                                                                                              \
+    {                                                                                                                          \
+        FORMAT_F32, {d, n, t}, FILL_##fill                                                                                     \
+    }
+#define SLOTS                                                                                                                  \
+    {                                                                                                                          \
+        FORMAT_I32, {2, 1}, FILL_ASCENDING, STRIDES_PLAIN, 2                                                                   \
+    }
+#define DELTA(name, t)                                                                                                         \
+    {                                                                                                                          \
+        name, {DELTA_ROWS(128, 16, t, UNIT),   DELTA_ROWS(128, 16, t, UNIT),                                                   \
+               DELTA_ROWS(128, 16, t, NORMAL), DELTA_ROWS(16, t, 1, NEGATIVE),                                                 \
+               DELTA_ROWS(16, t, 1, SHARE),    {FORMAT_F32, {128, 128, 16, 6}, FILL_NORMAL},                                   \
+               {FORMAT_I32, {t}, FILL_ZERO},   SLOTS},                                                                         \
+            &(const struct gated_delta_rule_params)                                                                            \
+        {                                                                                                                      \
+            0.088f, DELTA_TILED                                                                                                \
+        }                                                                                                                      \
+    }
+static const struct op_case gated_delta_rule[] = {DELTA("real_decode", 1), DELTA("real_prefill", 128)};
+
+#define CONV(name, t)                                                                                                          \
+    {                                                                                                                          \
+        name,                                                                                                                  \
+            {ROWS(6144, t),                                                                                                    \
+             {FORMAT_F32, {4, 6144}, FILL_NORMAL},                                                                             \
+             {FORMAT_F32, {6144, 3, 6}, FILL_NORMAL},                                                                          \
+             {FORMAT_I32, {t}, FILL_ZERO},                                                                                     \
+             SLOTS},                                                                                                           \
+            NULL                                                                                                               \
+    }
+static const struct op_case ssm_conv[] = {CONV("real_decode", 1), CONV("real_prefill", 128)};
+
+static const struct op_case l2_norm[] = {
+    {"real_decode", {DELTA_ROWS(128, 16, 1, NORMAL)}, &(const struct l2_norm_params){1e-6f}},
+    {"real_prefill", {DELTA_ROWS(128, 16, 128, NORMAL)}, &(const struct l2_norm_params){1e-6f}},
+};
+
 #define TABLE(OP, list)                                                                                                        \
     case OP_##OP:                                                                                                              \
         *n = (int)(sizeof list / sizeof *list);                                                                                \
@@ -143,6 +184,9 @@ const struct op_case *shapes_of(enum op op, int *n)
         TABLE(ROPE, rope);
         TABLE(KV_WRITE, kv_write);
         TABLE(ATTENTION, attention);
+        TABLE(GATED_DELTA_RULE, gated_delta_rule);
+        TABLE(SSM_CONV, ssm_conv);
+        TABLE(L2_NORM, l2_norm);
     default:
         *n = 0;
         return NULL;

@@ -6,7 +6,9 @@
 #include "ops/cases.h"
 #include "ops/copy.h"
 #include "ops/dot.h"
+#include "ops/gated_delta_rule.h"
 #include "ops/glu.h"
+#include "ops/l2_norm.h"
 #include "ops/permute.h"
 #include "ops/quantize.h"
 #include "ops/reshape.h"
@@ -249,6 +251,49 @@ static void test_cache_rules(void **state)
 #undef Q
 #undef KV
 #undef MAP
+}
+
+static void test_recurrent_rules(void **state)
+{
+    (void)state;
+#define CONV         OP_SSM_CONV, NO_PARAMS
+#define SLOTS        make(FORMAT_I32, 2, 3, 1, 1)
+#define WINDOW(c, w) f32(c, w, 4)
+    accepted(CONV, SRC(f32(8, 5, 1), f32(4, 8, 1), WINDOW(8, 3), i32(5), SLOTS));
+    accepted(CONV, SRC(f32(8, 5, 1), f32(1, 8, 1), WINDOW(8, 0), i32(5), SLOTS));
+    refused("do not fit", CONV, SRC(f32(8, 5, 1), f32(4, 9, 1), WINDOW(8, 3), i32(5), SLOTS));
+    refused("do not fit", CONV, SRC(f32(8, 5, 1), f32(4, 8, 1), WINDOW(8, 4), i32(5), SLOTS));
+    refused("do not fit", CONV, SRC(f32(8, 5, 1), f32(4, 8, 1), WINDOW(7, 3), i32(5), SLOTS));
+    refused("do not fit", CONV, SRC(f32(8, 5, 2), f32(4, 8, 1), WINDOW(8, 3), i32(5), SLOTS));
+    refused("do not fit", CONV, SRC(f32(8, 5, 1), f32(0, 8, 1), WINDOW(8, 3), i32(5), SLOTS));
+    refused("sequences I32 [4]", CONV, SRC(f32(8, 5, 1), f32(4, 8, 1), WINDOW(8, 3), i32(4), SLOTS));
+    refused("slots I32 [3, 3]", CONV, SRC(f32(8, 5, 1), f32(4, 8, 1), WINDOW(8, 3), i32(5), make(FORMAT_I32, 3, 3, 1, 1)));
+    refused("more than 3", CONV, SRC(f32(8, 5, 1), f32(4, 8, 1), make(FORMAT_F32, 8, 3, 4, 2), i32(5), SLOTS));
+    refused("not F32", CONV, SRC(f32(8, 5, 1), f32(4, 8, 1), make(FORMAT_F16, 8, 3, 4, 1), i32(5), SLOTS));
+    refused("not I32", CONV, SRC(f32(8, 5, 1), f32(4, 8, 1), WINDOW(8, 3), f32(5, 1, 1), SLOTS));
+#undef CONV
+#undef WINDOW
+
+#define RULE(...)                      OP_GATED_DELTA_RULE, PARAMS(gated_delta_rule_params, __VA_ARGS__)
+#define STATE(d_v, d_k, n_v)           make(FORMAT_F32, d_v, d_k, n_v, 4)
+#define GIVEN(q, k, v, g, beta, state) SRC(q, k, v, g, beta, state, i32(5), SLOTS)
+    const struct tensor q = f32(8, 2, 5), v = f32(16, 4, 5), g = f32(4, 5, 1), s = STATE(16, 8, 4);
+    accepted(RULE(1, DELTA_TILED), GIVEN(q, q, v, g, g, s));
+    refused("do not fit", RULE(1, DELTA_TILED), GIVEN(q, f32(8, 4, 5), v, g, g, s));
+    refused("do not fit", RULE(1, DELTA_TILED), GIVEN(q, q, f32(16, 3, 5), f32(3, 5, 1), f32(3, 5, 1), STATE(16, 8, 3)));
+    refused("do not fit", RULE(1, DELTA_TILED), GIVEN(f32(8, 0, 5), f32(8, 0, 5), v, g, g, s));
+    refused("g F32 [4, 4]", RULE(1, DELTA_TILED), GIVEN(q, q, v, f32(4, 4, 1), g, s));
+    refused("beta F32 [3, 5]", RULE(1, DELTA_TILED), GIVEN(q, q, v, g, f32(3, 5, 1), s));
+    refused("state F32 [8, 16, 4, 4]", RULE(1, DELTA_TILED), GIVEN(q, q, v, g, g, STATE(8, 16, 4)));
+    refused("sequences I32 [6]", RULE(1, DELTA_TILED), SRC(q, q, v, g, g, s, i32(6), SLOTS));
+    refused("heads 2", RULE(1, 2), GIVEN(q, q, v, g, g, s));
+    refused("scale nan", RULE(fabsf(NAN), DELTA_TILED), GIVEN(q, q, v, g, g, s));
+    refused("eps is 0", OP_L2_NORM, PARAMS(l2_norm_params, 0), SRC(f32(8, 2, 1)));
+    refused("eps is nan", OP_L2_NORM, PARAMS(l2_norm_params, fabsf(NAN)), SRC(f32(8, 2, 1)));
+#undef RULE
+#undef STATE
+#undef GIVEN
+#undef SLOTS
 }
 
 /* ---- alias ops */
@@ -619,6 +664,7 @@ int main(void)
         cmocka_unit_test(test_mul_mat_rules),
         cmocka_unit_test(test_rope_rules),
         cmocka_unit_test(test_cache_rules),
+        cmocka_unit_test(test_recurrent_rules),
         cmocka_unit_test(test_alias_rules),
         cmocka_unit_test(test_alias_chain),
         cmocka_unit_test(test_kv_write_of_a_view),

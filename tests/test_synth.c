@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "base/mmap.h"
 #include "hone.h"
+#include "lab/outline.h"
 #include "model/gguf.h"
 #include "model/mix.h"
 #include "model/synth.h"
@@ -15,6 +16,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static char folder[200], out[220], other[220];
@@ -113,6 +115,40 @@ static void test_shapes(void **state)
         assert_true((gguf_tensor(g, "output.weight") != NULL) == facts[i].head);
         assert_true((gguf_tensor(g, "rope_freqs.weight") != NULL) == facts[i].factors);
         gguf_close(g);
+    }
+}
+
+/* Of whole shapes, written without their weights: what a token reads, a position keeps and a sequence carries, by hand. */
+static void test_sizes(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *shape, *type;
+        int64_t file, weights, kv, delta, conv; /* file: at most so many bytes on the disk */
+    } facts[] = {
+        /* 48 x (5120 x (10240 + 6144 + 96) + 6144 x 5120) + 16 x (5120 x (12288 + 2048) + 6144 x 5120) + 64 x 3 x 5120 x 17408 weights and a
+         * row of the embedding in 4.5 bits, 5120 x 248320 in 6.5625, 2645504 in 32. */
+        {"qwen3.6-27b", "Q4_0", 64 << 20, INT64_C(14750716736), 16 * 2 * 4 * 256 * 2, 48 * 48 * 128 * 128 * 4, 48 * 3 * 10240 * 4},
+        {"qwen3.5-0.8b", "F16", 64 << 20, INT64_C(1505783040), 6 * 2 * 2 * 256 * 2, 18 * 16 * 128 * 128 * 4, 18 * 3 * 6144 * 4},
+        {"llama3.2-1b", "Q8_0", 64 << 20, INT64_C(1313251456), 16 * 2 * 8 * 64 * 2, 0, 0},
+    };
+    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
+        struct hone_error e = {0};
+        struct hone_model *m = NULL;
+        struct stat st;
+        synth_ok(out, &(struct synth_params){.shape = facts[i].shape, .type = facts[i].type, .no_weights = true});
+        assert_int_equal(stat(out, &st), 0);
+        assert_true(st.st_size > facts[i].weights && st.st_blocks * INT64_C(512) < facts[i].file);
+        if (hone_model_open(&m, out, &e))
+            fail_msg("%s", e.message);
+        json_t *all = outline(m, &e), *sizes = json_object_get(all, "sizes");
+        assert_non_null(sizes);
+        assert_int_equal(json_integer_value(json_object_get(sizes, "weight_bytes_per_token")), facts[i].weights);
+        assert_int_equal(json_integer_value(json_object_get(sizes, "kv_bytes_per_position")), facts[i].kv);
+        assert_int_equal(json_integer_value(json_object_get(sizes, "delta_state_bytes")), facts[i].delta);
+        assert_int_equal(json_integer_value(json_object_get(sizes, "conv_state_bytes")), facts[i].conv);
+        json_decref(all);
+        hone_model_close(m);
     }
 }
 
@@ -327,6 +363,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_tensors_of_real_files),
         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_sizes),
         cmocka_unit_test(test_rope_factors),
         cmocka_unit_test(test_weights),
         cmocka_unit_test(test_seed),
