@@ -186,6 +186,25 @@ static int read_arms(struct arm arms[2])
     return rc ? cmd_fail(&e) : 0;
 }
 
+/* Who the sides are, for whoever judges by the journal: a path can come to stand for another recipe. */
+static int note_sides(struct recording *rec, const struct arm arms[2], struct hone_error *e)
+{
+    json_t *sides = json_array(), *note = json_pack("{s:o}", "sides", sides);
+    int rc = note ? 0 : err_set(e, HONE_ERESOURCE, "no memory for a record");
+    for (int i = 0; i < 2 && !rc; i++) {
+        const struct arm_settings *s = &arms[i].set;
+        bool own = !arms[i].binary && !arms[i].commit && !arms[i].env;
+        json_t *recipe = identity_recipe(s->recipe, s->gates, s->type_k, s->type_v, s->plugins, e);
+        if (!recipe)
+            rc = e->code;
+        else if (json_array_append_new(sides, json_pack("{s:o, s:b}", "recipe", recipe, "this_build", own)))
+            rc = err_set(e, HONE_ERESOURCE, "no memory for a record");
+    }
+    rc = rc ? rc : journal_record(rec->journal, rec->run, "note", note, NULL, e);
+    json_decref(note);
+    return rc;
+}
+
 /* The model that the journal's run is of: A's. */
 static int begin_record(struct recording *rec, const struct arm arms[2])
 {
@@ -202,7 +221,7 @@ static int begin_record(struct recording *rec, const struct arm arms[2])
                                          n_texts, "prompt_tokens", prompt_tokens, "greedy", n_greedy, "kl_bound",
                                          (double)kl_bound, "loss_bound", (double)loss_bound));
     hone_model_close(m);
-    return rc;
+    return rc ? rc : note_sides(rec, arms, &e) ? cmd_fail(&e) : 0;
 }
 
 static int finish(const struct verify *v, const struct recording *rec, enum verify_class required)

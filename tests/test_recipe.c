@@ -232,6 +232,12 @@ static void a_run_of_this_recipe_is_known(void **state)
     assert_true(recipe_is(&r, same));
     assert_false(recipe_is(&r, other));
     assert_false(recipe_is(&r, none));
+    struct recipe plain = parse_ok("fuse.mlp=off");
+    json_t *unsaid = json_pack("{s:[s], s:s, s:s}", "gates", "fuse.mlp=off", "type_k", "default", "type_v", "default");
+    assert_true(recipe_is(&plain, unsaid)); /* an arm within a process */
+    assert_false(recipe_is(&r, unsaid));
+    json_decref(unsaid);
+    recipe_free(&plain);
     json_decref(same);
     json_decref(other);
     json_decref(none);

@@ -1,0 +1,436 @@
+/* tier_judge.c: whether what a journal holds of a recipe meets a tier.
+ *
+ * The journal is looked at whole first: a chain that does not hold proves nothing about any record in it. Then one run of each
+ * kind is chosen, the newest of this recipe, and all must be of one program file: figures of one build, checked on another, are
+ * of no build at all. A comparison's verdict is derived again from its samples. That of `verify` cannot be, so it is believed
+ * as far as the chain is.
+ *
+ * The newest run counts, also when it is worse than an older one: choosing among runs is how noise becomes a record. */
+#include "lab/tier.h"
+
+#include "lab/journal_judge.h"
+#include "lab/stats.h"
+
+#include <fnmatch.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { BENCH, VERIFY, AB, N_KINDS };
+static const char *const kinds[N_KINDS] = {"bench", "verify", "ab"};
+
+struct judging {
+    struct tier_result *out;
+    const struct tier *tier;
+    const struct recipe *recipe;
+    struct journal *j;
+    const struct tier_claim *claim;
+    json_t *runs[N_KINDS]; /* NULL: none; owned */
+    int candidate;         /* of the comparison: 1, 2, ... */
+    json_t *arms;          /* of the comparison: identities; owned */
+    struct hone_error *e;
+};
+
+const char *tier_answer_name(enum tier_answer a)
+{
+    static const char *const names[] = {"pass", "fail", "no record"};
+    return names[a];
+}
+
+static const char *text_of(const json_t *o, const char *key)
+{
+    const char *s = json_string_value(json_object_get(o, key));
+    return s ? s : "";
+}
+
+static int64_t id_of(const json_t *run)
+{
+    return json_integer_value(json_object_get(run, "id"));
+}
+
+static int say(struct judging *g, enum tier_answer answer, const json_t *run, const char *rule, const char *format, ...)
+    __attribute__((format(printf, 5, 6)));
+
+static int say(struct judging *g, enum tier_answer answer, const json_t *run, const char *rule, const char *format, ...)
+{
+    struct tier_result *o = g->out;
+    if (o->n == o->cap) {
+        int cap = o->cap ? 2 * o->cap : 8;
+        struct tier_rule *list = reallocarray(o->rules, (size_t)cap, sizeof *list);
+        if (!list)
+            return err_set(g->e, HONE_ERESOURCE, "no memory for a tier");
+        o->rules = list;
+        o->cap = cap;
+    }
+    struct tier_rule *r = &o->rules[o->n++];
+    va_list ap;
+    *r = (struct tier_rule){.answer = answer, .run = run ? id_of(run) : 0};
+    snprintf(r->rule, sizeof r->rule, "%s", rule);
+    va_start(ap, format);
+    vsnprintf(r->why, sizeof r->why, format, ap);
+    va_end(ap);
+    o->passes = o->passes && answer == TIER_PASS;
+    return 0;
+}
+
+/* ---- choosing runs */
+
+/* A list within the run's notes: "sides" of verify, "identities" of ab. New reference or NULL. */
+static int noted(struct judging *g, const json_t *run, const char *key, json_t **list)
+{
+    json_t *notes = NULL, *note;
+    size_t i;
+    *list = NULL;
+    int rc = journal_records(g->j, id_of(run), "note", &notes, g->e);
+    json_array_foreach(notes, i, note)
+    {
+        json_t *found = json_object_get(json_object_get(note, "body"), key);
+        if (json_is_array(found) && !*list)
+            *list = json_incref(found);
+    }
+    json_decref(notes);
+    return rc;
+}
+
+/* An arm of a comparison has its identity as names and texts (lab/arm.h). */
+static bool arm_is(const struct recipe *r, const json_t *arm)
+{
+    json_t *gates = json_loads(text_of(arm, "recipe.gates"), 0, NULL), *identity = json_object();
+    if (gates && identity) {
+        json_object_set(identity, "gates", gates);
+        json_object_set(identity, "type_k", json_object_get(arm, "type_k"));
+        json_object_set(identity, "type_v", json_object_get(arm, "type_v"));
+        json_object_set(identity, "plugins", json_object_get(arm, "recipe.plugins"));
+    }
+    bool is = gates && recipe_is(r, identity);
+    json_decref(gates);
+    json_decref(identity);
+    return is;
+}
+
+static int is_of_recipe(struct judging *g, int kind, const json_t *run, bool *is)
+{
+    json_t *list = NULL;
+    *is = kind == BENCH && recipe_is(g->recipe, json_object_get(run, "recipe"));
+    int rc = kind == BENCH ? 0 : noted(g, run, kind == VERIFY ? "sides" : "identities", &list);
+    if (kind == VERIFY)
+        *is = recipe_is(g->recipe, json_object_get(json_array_get(list, 1), "recipe"));
+    for (size_t i = 1; kind == AB && i < json_array_size(list) && !*is; i++)
+        if (arm_is(g->recipe, json_array_get(list, i))) {
+            *is = true;
+            g->candidate = (int)i;
+            json_decref(g->arms);
+            g->arms = json_incref(list);
+        }
+    json_decref(list);
+    return rc;
+}
+
+static int choose(struct judging *g, int kind)
+{
+    struct journal_filter f = {.kind = kinds[kind], .model = g->tier->model};
+    json_t *runs = NULL, *run;
+    size_t i;
+    int rc = journal_list(g->j, &f, &runs, g->e);
+    json_array_foreach(runs, i, run)
+    {
+        bool is = false;
+        if (rc || g->runs[kind])
+            break;
+        if (!json_object_get(run, "end") || !strcmp(text_of(run, "status"), "interrupted"))
+            continue;
+        rc = is_of_recipe(g, kind, run, &is);
+        if (is)
+            g->runs[kind] = json_incref(run);
+    }
+    json_decref(runs);
+    if (g->runs[kind])
+        g->out->runs[kind] = id_of(g->runs[kind]);
+    return rc;
+}
+
+/* ---- rules */
+
+static int check_bench(struct judging *g, const struct tier_bench *b)
+{
+    static const char *const ops[] = {">=", ">", "<=", "<"};
+    const json_t *run = g->runs[BENCH];
+    struct journal_series_list l = {0};
+    const struct journal_series *found = NULL;
+    char rule[160];
+    snprintf(rule, sizeof rule, "bench %.80s p%g %s %g", b->series, 100 * b->quantile, ops[b->op], b->bound);
+    if (!run)
+        return say(g, TIER_NONE, NULL, rule, "no bench run of this recipe");
+    int rc = journal_series(g->j, id_of(run), &l, g->e);
+    for (size_t i = 0; i < l.n && !found; i++)
+        if (fnmatch(b->series, l.list[i].name, 0) == 0)
+            found = &l.list[i];
+    if (!rc && !found)
+        rc = say(g, TIER_NONE, run, rule, "the run has no such series");
+    if (!rc && found) {
+        stats_sort(found->values, found->n);
+        double x = stats_quantile(found->values, found->n, b->quantile);
+        bool meets = b->op == TIER_GE   ? x >= b->bound
+                     : b->op == TIER_GT ? x > b->bound
+                     : b->op == TIER_LE ? x <= b->bound
+                                        : x < b->bound;
+        rc = say(g, meets ? TIER_PASS : TIER_FAIL, run, rule, "%.6g of %zu samples", x, found->n);
+    }
+    journal_series_free(&l);
+    return rc;
+}
+
+static int check_fallbacks(struct judging *g)
+{
+    const json_t *run = g->runs[BENCH],
+                 *list = json_object_get(json_object_get(json_object_get(run, "end"), "row"), "fallbacks");
+    if (!json_is_array(list))
+        return say(g, TIER_NONE, run, "fallbacks 0", run ? "the run does not say" : "no bench run of this recipe");
+    size_t n = json_array_size(list);
+    return say(g, n ? TIER_FAIL : TIER_PASS, run, "fallbacks 0", "%zu ops on their reference", n);
+}
+
+static double weights_of(const json_t *verdict, const char *side)
+{
+    return json_number_value(json_object_get(json_object_get(json_object_get(verdict, side), "weights_per_token"), "bytes"));
+}
+
+static int check_verify(struct judging *g, bool must, enum verify_class least)
+{
+    const json_t *run = g->runs[VERIFY], *verdict = json_object_get(run, "verdict");
+    enum verify_class is;
+    char rule[160];
+    snprintf(rule, sizeof rule, "verify %s", verify_class_name(least));
+    if (!must)
+        return 0;
+    if (!run)
+        return say(g, TIER_NONE, NULL, rule, "no verify run with this recipe as its candidate: the output is not verified");
+    if (verify_class_find(text_of(verdict, "verdict"), &is))
+        return say(g, TIER_NONE, run, rule, "the run came to no verdict");
+    if (is > least) {
+        const char *reason = json_string_value(json_array_get(json_object_get(verdict, "reasons"), 0));
+        return say(g, TIER_FAIL, run, rule, "wrong, however fast: the output is %s%s%.250s", verify_class_name(is),
+                   reason ? ": " : "", reason ? reason : "");
+    }
+    return say(g, TIER_PASS, run, rule, "%s", verify_class_name(is));
+}
+
+/* Fewer bytes of weights are another model; so a gain by them is none of the recipe's. */
+static int check_weights(struct judging *g)
+{
+    const json_t *verdict = json_object_get(g->runs[VERIFY], "verdict");
+    double a = weights_of(verdict, "a"), b = weights_of(verdict, "b");
+    if (!g->runs[VERIFY] || g->tier->weights_may_change)
+        return 0;
+    if (!(a > 0) || !(b > 0))
+        return say(g, TIER_NONE, g->runs[VERIFY], "weights the same", "the run does not say how many bytes are read");
+    bool same = a <= b && a >= b;
+    return say(g, same ? TIER_PASS : TIER_FAIL, g->runs[VERIFY], "weights the same",
+               "%.0f bytes a token in the reference, %.0f here%s", a, b, same ? "" : ": the weights themselves were changed");
+}
+
+static int check_ab(struct judging *g, bool must, bool win)
+{
+    const json_t *run = g->runs[AB];
+    json_t *verdict = NULL;
+    bool agrees = true;
+    const char *rule = win ? "ab win" : "ab no-loss";
+    if (!must)
+        return 0;
+    if (!run)
+        return say(g, TIER_NONE, NULL, rule, "no comparison with this recipe as a candidate: there is no control");
+    int rc = journal_rederive(g->j, run, &verdict, &agrees, g->e);
+    if (!rc) {
+        const json_t *standing = json_array_get(json_object_get(verdict, "standings"), (size_t)(g->candidate - 1));
+        const char *outcome = text_of(standing, "outcome");
+        bool meets = !strcmp(outcome, "win") || (!win && !strcmp(outcome, "no difference"));
+        double gain =
+            json_number_value(json_object_get(json_object_get(json_object_get(standing, "result"), "gain"), "centre"));
+        rc = !agrees     ? say(g, TIER_FAIL, run, rule, "the verdict that was recorded is not what its samples say")
+             : !*outcome ? say(g, TIER_NONE, run, rule, "the comparison came to no end")
+                         : say(g, meets ? TIER_PASS : TIER_FAIL, run, rule, "%s (%+.2f %%)", outcome, 100 * gain);
+    }
+    json_decref(verdict);
+    return rc;
+}
+
+/* Whoever is to replace the best must have been compared with it. */
+static int check_against_best(struct judging *g)
+{
+    json_t *best = NULL;
+    struct recipe r = {0};
+    if (!g->claim->promote || !g->runs[AB])
+        return 0;
+    int rc = recipe_best(g->j, g->tier->name, g->tier->model, &best, g->e);
+    if (!rc && best && !(rc = recipe_parse(&r, text_of(best, "text"), "best", g->e)) && strcmp(r.hash, g->recipe->hash) != 0) {
+        bool against = arm_is(&r, json_array_get(g->arms, 0));
+        rc = say(g, against ? TIER_PASS : TIER_FAIL, g->runs[AB], "against the best",
+                 "the comparison's base is %sthe recipe that run %lld promoted", against ? "" : "not ",
+                 (long long)json_integer_value(json_object_get(best, "run")));
+    }
+    recipe_free(&r);
+    json_decref(best);
+    return rc;
+}
+
+/* ---- the build */
+
+static const char *binary_of(const json_t *run)
+{
+    return text_of(json_object_get(run, "build"), "binary");
+}
+
+/* The comparison's two arms are one program file, and all other runs are of that one too. */
+static int check_builds(struct judging *g)
+{
+    const json_t *first = NULL;
+    const char *binary = "";
+    if (g->runs[AB]) {
+        const char *a = text_of(json_array_get(g->arms, 0), "build.binary");
+        binary = text_of(json_array_get(g->arms, (size_t)g->candidate), "build.binary");
+        if (!*a || strcmp(a, binary) != 0)
+            return say(g, TIER_FAIL, g->runs[AB], "same-build control",
+                       "the comparison's base is another program (%.12s, not %.12s): no control", a, binary);
+        first = g->runs[AB];
+    } else if (g->claim->promote) {
+        return say(g, TIER_NONE, NULL, "same-build control", "no comparison with this recipe as a candidate");
+    }
+    for (int k = 0; k < N_KINDS; k++) {
+        if (!g->runs[k])
+            continue;
+        if (!first) {
+            first = g->runs[k];
+            binary = binary_of(first);
+        }
+        if (strcmp(binary_of(g->runs[k]), binary) != 0)
+            return say(g, TIER_FAIL, g->runs[k], "one build", "its program is another (%.12s, not %.12s of run %lld)",
+                       binary_of(g->runs[k]), binary, (long long)id_of(first));
+    }
+    json_t *sides = NULL;
+    int rc = g->runs[VERIFY] ? noted(g, g->runs[VERIFY], "sides", &sides) : 0;
+    bool own = !sides || json_is_true(json_object_get(json_array_get(sides, 1), "this_build"));
+    json_decref(sides);
+    snprintf(g->out->binary, sizeof g->out->binary, "%s", binary);
+    if (!rc && !own)
+        return say(g, TIER_FAIL, g->runs[VERIFY], "one build",
+                   "what was verified is another program than the one that was measured");
+    return rc      ? rc
+           : first ? say(g, TIER_PASS, first, g->runs[AB] ? "same-build control" : "one build", "program %.12s", binary)
+                   : 0;
+}
+
+/* All runs are of one model file. */
+static int check_model(struct judging *g)
+{
+    const json_t *first = NULL;
+    for (int k = 0; k < N_KINDS; k++) {
+        const json_t *run = g->runs[k];
+        const char *hash = text_of(json_object_get(run, "model"), "sha256");
+        if (!run)
+            continue;
+        if (!first) {
+            first = run;
+            snprintf(g->out->model, sizeof g->out->model, "%s", hash);
+        }
+        if (strcmp(hash, g->out->model) != 0)
+            return say(g, TIER_FAIL, run, "one model", "its model is another than that of run %lld", (long long)id_of(first));
+    }
+    return 0;
+}
+
+/* "2026-11-30T12:00:00.123Z" in seconds. */
+static int64_t seconds_of(const char *iso)
+{
+    struct tm t = {0};
+    return strptime(iso, "%Y-%m-%dT%H:%M:%S", &t) ? (int64_t)timegm(&t) : 0;
+}
+
+/* A build is what it says: of the commit that is claimed, and not older than it. */
+static int check_age(struct judging *g, int kind)
+{
+    const json_t *run = g->runs[kind];
+    char commit[80];
+    int64_t made;
+    if (!run)
+        return 0;
+    snprintf(commit, sizeof commit, "%.64s", text_of(json_object_get(run, "build"), "commit"));
+    char *dirty = strstr(commit, "-dirty");
+    if (dirty)
+        *dirty = 0;
+    if (g->claim->commit && (strlen(commit) < 7 || strncmp(commit, g->claim->commit, strlen(commit)) != 0))
+        return say(g, TIER_FAIL, run, "build", "stale: its program was built from %s, not from %.12s",
+                   *commit ? commit : "an unknown commit", g->claim->commit);
+    if (dirty && g->claim->commit)
+        return say(g, TIER_FAIL, run, "build", "its program has changes that are not in %.12s", g->claim->commit);
+    if (g->claim->commit_time && !g->claim->commit_time(g->claim->user, g->claim->commit ? g->claim->commit : commit, &made) &&
+        seconds_of(text_of(run, "at")) < made)
+        return say(g, TIER_FAIL, run, "build", "stale: it ran before the commit %.12s that it claims was made", commit);
+    return 0;
+}
+
+/* ---- all of it */
+
+static int judge(struct judging *g)
+{
+    const struct tier *t = g->tier;
+    bool promote = g->claim->promote;
+    int rc = 0;
+    for (int k = 0; k < N_KINDS && !rc; k++)
+        rc = choose(g, k);
+    for (int i = 0; i < t->n_benches && !rc; i++)
+        rc = check_bench(g, &t->benches[i]);
+    if (!rc && t->no_fallbacks)
+        rc = check_fallbacks(g);
+    rc = rc ? rc : check_verify(g, t->has_verify || promote, t->has_verify ? t->least : VERIFY_QUALITY_EQUAL);
+    rc = rc ? rc : check_weights(g);
+    rc = rc ? rc : check_ab(g, t->has_ab || promote, t->has_ab && t->ab_win);
+    rc = rc ? rc : check_against_best(g);
+    rc = rc ? rc : check_builds(g);
+    rc = rc ? rc : check_model(g);
+    for (int k = 0; k < N_KINDS && !rc; k++)
+        rc = check_age(g, k);
+    return rc;
+}
+
+int tier_check(struct tier_result *out, const struct tier *t, const struct recipe *r, struct journal *j,
+               const struct tier_claim *claim, struct hone_error *e)
+{
+    struct hone_error own = {0};
+    struct journal_checked checked;
+    struct judging g = {.out = out, .tier = t, .recipe = r, .j = j, .claim = claim, .e = &own};
+    *out = (struct tier_result){.passes = true};
+    int rc = journal_verify(j, &checked, &own);
+    rc = rc ? rc : judge(&g);
+    for (int k = 0; k < N_KINDS; k++)
+        json_decref(g.runs[k]);
+    json_decref(g.arms);
+    if (rc) {
+        out->passes = false;
+        if (e)
+            *e = own;
+    }
+    return rc;
+}
+
+void tier_result_free(struct tier_result *r)
+{
+    free(r->rules);
+    *r = (struct tier_result){0};
+}
+
+json_t *tier_result_json(const struct tier_result *r)
+{
+    json_t *rules = json_array(), *runs = json_object();
+    for (int i = 0; i < r->n; i++)
+        json_array_append_new(rules, json_pack("{s:s, s:s, s:o, s:s}", "rule", r->rules[i].rule, "answer",
+                                               tier_answer_name(r->rules[i].answer), "run",
+                                               r->rules[i].run ? json_integer((json_int_t)r->rules[i].run) : json_null(), "why",
+                                               r->rules[i].why));
+    for (int k = 0; k < N_KINDS; k++)
+        if (r->runs[k])
+            json_object_set_new(runs, kinds[k], json_integer((json_int_t)r->runs[k]));
+    return json_pack("{s:b, s:o, s:o, s:s, s:s}", "passes", r->passes, "rules", rules, "runs", runs, "model", r->model,
+                     "binary", r->binary);
+}
