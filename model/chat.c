@@ -14,6 +14,8 @@
  * Contents are not searched for markers. Who wants to keep a user from writing "<|im_end|>" must encode contents apart. */
 #include "model/chat.h"
 
+#include "model/utf8.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,33 +50,15 @@ static int put(struct render *r, const char *s)
     return put_n(r, s, strlen(s));
 }
 
-/* What Python's str.strip takes away: the size of the blank that begins at s, of n bytes; 0 when there is none. */
-static size_t blank_at(const char *s, size_t n)
-{
-    static const char *const wide[] = {
-        "\xc2\x85",     "\xc2\xa0",     "\xe1\x9a\x80", "\xe2\x80\x80", "\xe2\x80\x81", "\xe2\x80\x82", "\xe2\x80\x83",
-        "\xe2\x80\x84", "\xe2\x80\x85", "\xe2\x80\x86", "\xe2\x80\x87", "\xe2\x80\x88", "\xe2\x80\x89", "\xe2\x80\x8a",
-        "\xe2\x80\xa8", "\xe2\x80\xa9", "\xe2\x80\xaf", "\xe2\x81\x9f", "\xe3\x80\x80",
-    };
-    if (n && (*s == ' ' || (*s >= '\t' && *s <= '\r') || (*s >= 0x1c && *s <= 0x1f)))
-        return 1;
-    for (size_t i = 0; i < sizeof wide / sizeof *wide; i++) {
-        size_t size = strlen(wide[i]);
-        if (n >= size && !memcmp(s, wide[i], size))
-            return size;
-    }
-    return 0;
-}
-
 static struct gguf_string trimmed(struct gguf_string s)
 {
     size_t size;
-    while ((size = blank_at(s.data, s.size))) {
+    while ((size = utf8_blank(s.data, s.size))) {
         s.data += size;
         s.size -= size;
     }
     for (size = 1; size <= 3 && size <= s.size; size++)
-        if (blank_at(s.data + s.size - size, size) == size) {
+        if (utf8_blank(s.data + s.size - size, size) == size) {
             s.size -= size;
             size = 0;
         }

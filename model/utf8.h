@@ -42,4 +42,22 @@ static inline size_t utf8_step(const char *s, size_t n)
     return size ? size : 1;
 }
 
+/* What Python's str.strip takes away (str.isspace): the size of the blank that begins at s, of n bytes; 0 when there is none. */
+static inline size_t utf8_blank(const char *s, size_t n)
+{
+    const unsigned char *u = (const unsigned char *)s;
+    if (n && (*u == ' ' || (*u >= '\t' && *u <= '\r') || (*u >= 0x1c && *u <= 0x1f)))
+        return 1;
+    if (n >= 2 && u[0] == 0xc2 && (u[1] == 0x85 || u[1] == 0xa0))
+        return 2;
+    if (n < 3 || u[0] < 0xe1 || u[0] > 0xe3)
+        return 0;
+    unsigned point = (u[0] & 0xfu) << 12 | (u[1] & 0x3fu) << 6 | (u[2] & 0x3fu);
+    bool whole = (u[1] & 0xc0) == 0x80 && (u[2] & 0xc0) == 0x80;
+    return whole && (point == 0x1680 || (point >= 0x2000 && point <= 0x200a) || point == 0x2028 || point == 0x2029 ||
+                     point == 0x202f || point == 0x205f || point == 0x3000)
+               ? 3
+               : 0;
+}
+
 #endif
