@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { FRESH_BLOCKS = 16, SESSION_BLOCKS = 32 };
+enum { FRESH_BLOCKS = 40, SESSION_BLOCKS = 64 };
 
 static const char *spec_a = "base", *require_text;
 static char *specs_b;
@@ -42,8 +42,8 @@ static const struct option *options(int *n)
         {"-r, --repetitions", OPTION_INT, &repeats, "N",
          "runs of the test in a sample, which is their lower decile (0: as many as needed)", 0, 400},
         {"--sample", OPTION_FLOAT, &sample_seconds, "SECONDS",
-         "length of a sample where -r leaves it open (0: 0.3, in-process 0.12)", 0, 600},
-        {"--blocks", OPTION_INT, &blocks, "N", "blocks of four samples (0: 16, in-process 32)", 0, AB_MAX_BLOCKS},
+         "length of a sample where -r leaves it open (0: 0.1, in-process 0.04)", 0, 600},
+        {"--blocks", OPTION_INT, &blocks, "N", "blocks of four samples (0: 40, in-process 64)", 0, AB_MAX_BLOCKS},
         {"--margin", OPTION_FLOAT, &margin, "PERCENT", "differences up to this do not matter", 0, 50},
         {"--level", OPTION_FLOAT, &level, "PERCENT", "of the interval that decides", 50, 99.99},
         {"--no-early", OPTION_FLAG, &no_early, NULL, "take all blocks, also when the always-valid sequence has decided", 0, 0},
