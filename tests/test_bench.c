@@ -423,8 +423,8 @@ static char *written(enum bench_format f, const struct bench_sweep *s, json_t *r
 static int column_count(const char *line)
 {
     int n = 0;
-    for (; *line && *line != '\n'; line++)
-        n += *line == '|' && line[-1] != '\\';
+    for (char before = 0; *line && *line != '\n'; before = *line++)
+        n += *line == '|' && before != '\\';
     return n;
 }
 
