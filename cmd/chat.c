@@ -104,7 +104,7 @@ static int turn_encode(struct chat *c, size_t first, struct token_list *ids, str
     struct text rendered = {0};
     int rc = c->unfed < 0 ? 0 : token_append(ids, c->unfed, e);
     if (!rc)
-        rc = chat_render(c->format, tokenizer_chat_template(t), c->messages, c->n, first, true, &rendered, e);
+        rc = generate_chat_render(c->format, c->m, c->messages, c->n, first, &rendered, e);
     if (!rc)
         rc = tokenizer_encode(t, rendered.data, rendered.n, TOKENIZE_SPECIAL | (first ? 0u : TOKENIZE_BOS), ids, e);
     text_free(&rendered);

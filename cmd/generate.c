@@ -31,6 +31,19 @@ int generate_chat_format(const struct chat_format **f, const struct hone_model *
     return chat_format_find(f, generate_args.chat_template, tokenizer_chat_template(m->model->tokenizer), e);
 }
 
+int generate_chat_render(const struct chat_format *f, const struct hone_model *m, const struct chat_message *messages, size_t n, size_t first,
+                         struct text *out, struct hone_error *e)
+{
+    const struct tokenizer *t = m->model->tokenizer;
+    struct text eos = {0};
+    int32_t id = tokenizer_eos(t);
+    int rc = id < 0 ? 0 : tokenizer_token_bytes(t, id, true, &eos, e);
+    if (!rc)
+        rc = chat_render(f, tokenizer_chat_template(t), eos.data, messages, n, first, true, out, e);
+    text_free(&eos);
+    return rc;
+}
+
 int token_append(struct token_list *l, int32_t id, struct hone_error *e)
 {
     if (l->n == l->cap) {

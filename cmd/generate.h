@@ -49,6 +49,9 @@ int generate(struct hone_session *s, const struct hone_model *m, struct sampler 
 int generate_sampler(struct sampler **out, const struct hone_model *m);
 /* The chat family by --chat-template or the file's own template. 0 or a code. */
 int generate_chat_format(const struct chat_format **f, const struct hone_model *m, struct hone_error *e);
+/* chat_render of the messages from `first` on, with the opening of an assistant's turn, by what the model's file says. */
+int generate_chat_render(const struct chat_format *f, const struct hone_model *m, const struct chat_message *messages, size_t n, size_t first,
+                         struct text *out, struct hone_error *e);
 /* "prefill 12 tokens in 0.31 s, decode 47 tokens in 3.2 s; kernels: ..." on stderr. */
 void generate_report(const struct hone_session *s, const struct generation *g);
 

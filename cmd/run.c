@@ -40,7 +40,7 @@ static int encode(const struct hone_model *m, const char *text, size_t size, str
     struct chat_message messages[2] = {{"system", generate_args.system}, {"user", text}};
     size_t first = generate_args.system ? 0 : 1;
     struct text rendered = {0};
-    rc = chat_render(f, template_text, messages + first, 2 - first, 0, true, &rendered, e);
+    rc = generate_chat_render(f, m, messages + first, 2 - first, 0, &rendered, e);
     if (!rc)
         rc = tokenizer_encode(t, rendered.data, rendered.n, TOKENIZE_SPECIAL | TOKENIZE_BOS, ids, e);
     text_free(&rendered);

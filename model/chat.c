@@ -1,9 +1,9 @@
 /* chat.c: three families of chat formats, and what a template of each family adds to it.
  *
- * Templates are Jinja programs. hone does not run them: an interpreter would be as long as the tokenizer, and most of what it
- * ran would be about tools. What changes the text of a plain conversation is read off the template as facts: a default system
+ * Templates are Jinja programs, and those of other families are run (chat_template.c). These three are not: their rules work
+ * without a template too (--chat-template). What changes the text of a plain conversation is read off the template as facts: a default system
  * prompt, whether contents are trimmed, a date, where a system message goes, what becomes of past thinking. A template that has
- * the markers of a family and something that these facts do not explain is refused like an unknown one, since wrong text is
+ * the markers of a family and something that these facts do not explain is run like an unknown one, since wrong text is
  * worse than none: a ChatML template that mentions thinking must be one of those whose rule is known. Of 68 published
  * templates, all that are taken render as Jinja renders them (golden/chat.py).
  *
@@ -376,6 +376,9 @@ static bool matches(const struct chat_format *f, const char *template_text)
     return !f->knows || f->knows(template_text);
 }
 
+/* What runs the file's own template. */
+static const struct chat_format own_template = {.name = "the file's own template"};
+
 int chat_format_find(const struct chat_format **out, const char *name, const char *template_text, struct hone_error *e)
 {
     for (int i = 0; i < N_FORMATS_OF_CHAT; i++)
@@ -385,13 +388,30 @@ int chat_format_find(const struct chat_format **out, const char *name, const cha
         }
     if (name)
         return err_set(e, HONE_EUSAGE, "unknown chat template \"%.40s\"; known: %s", name, chat_format_names());
-    return err_set(e, HONE_EINPUT, "%s; name one with --chat-template (%s), or give the prompt as it is with --raw",
-                   template_text ? "the model's chat template is of no family that hone knows"
-                                 : "the model has no chat template",
-                   chat_format_names());
+    if (!template_text)
+        return err_set(e, HONE_EINPUT, "the model has no chat template; name one with --chat-template (%s), or give the prompt as it is with --raw",
+                       chat_format_names());
+    struct hone_error why = {0};
+    if (!strstr(template_text, "messages"))
+        err_set(&why, HONE_EINPUT, "the model's chat template writes no messages");
+    if (why.code || chat_template_check(template_text, &why))
+        return err_set(e, why.code, "%s; name another with --chat-template (%s), or give the prompt as it is with --raw", why.message,
+                       chat_format_names());
+    *out = &own_template;
+    return 0;
 }
 
-int chat_render(const struct chat_format *f, const char *template_text, const struct chat_message *messages, size_t n,
+/* By the file's own template; what goes wrong there can be avoided by naming a family. */
+static int render_own(struct render *r, const char *eos_token)
+{
+    struct hone_error why = {0};
+    int rc = chat_template_render(r->template_text, eos_token, r->messages, r->n, r->first, r->assistant_turn, r->out, &why);
+    return !rc ? 0
+               : err_set(r->e, rc, "%s; name another with --chat-template (%s), or give the prompt as it is with --raw", why.message,
+                         chat_format_names());
+}
+
+int chat_render(const struct chat_format *f, const char *template_text, const char *eos_token, const struct chat_message *messages, size_t n,
                 size_t first, bool assistant_turn, struct text *out, struct hone_error *e)
 {
     struct render r = {template_text ? template_text : "", messages, n, first, assistant_turn, out, e};
@@ -401,6 +421,8 @@ int chat_render(const struct chat_format *f, const char *template_text, const st
         if (!is_role(&messages[i], "system") && !is_role(&messages[i], "user") && !is_role(&messages[i], "assistant"))
             rc = err_set(e, HONE_EINPUT, "message %zu is of role %.40s; known: system, user, assistant", i + 1,
                          messages[i].role);
+    if (!rc && f == &own_template)
+        return render_own(&r, eos_token);
     /* The turn that a model wrote before these messages is still open. */
     if (!rc && first > 0 && first <= n && is_role(&messages[first - 1], "assistant"))
         rc = put(&r, f->turn_end);

@@ -58,7 +58,7 @@ static void test_golden(void **state)
             const char *expected = json_string_value(json_object_get(c, "text"));
             struct text x = {0};
             struct hone_error e = {0};
-            int rc = chat_render(f, template_text, m, n, 0, json_is_true(json_object_get(c, "turn")), &x, &e);
+            int rc = chat_render(f, template_text, NULL, m, n, 0, json_is_true(json_object_get(c, "turn")), &x, &e);
             /* Templates refuse more than hone does (Qwen 3.5 a conversation without a user); Gemma's order of roles must hold.
              */
             if (!expected) {
@@ -94,9 +94,9 @@ static void test_parts(void **state)
             const struct chat_message *from = m + skip_system;
             size_t n = 6 - skip_system;
             struct text whole = {0}, parts = {0};
-            assert_int_equal(chat_render(f, t, from, n, 0, true, &whole, &e), 0);
+            assert_int_equal(chat_render(f, t, NULL, from, n, 0, true, &whole, &e), 0);
             for (size_t turn = 2 - skip_system, first = 0; turn <= n; first = turn + 1, turn += 2) {
-                assert_int_equal(chat_render(f, t, from, turn, first, true, &parts, &e), 0);
+                assert_int_equal(chat_render(f, t, NULL, from, turn, first, true, &parts, &e), 0);
                 if (turn < n)
                     assert_int_equal(text_append(&parts, from[turn].content, strlen(from[turn].content), &e), 0);
             }
@@ -116,21 +116,21 @@ static void test_names(void **state)
     struct text x = {0};
     struct hone_error e = {0};
     assert_string_equal(chat_format_names(), "chatml, gemma, llama3");
-    assert_int_equal(chat_render(found("chatml", NULL), NULL, m, 1, 0, true, &x, &e), 0);
+    assert_int_equal(chat_render(found("chatml", NULL), NULL, NULL, m, 1, 0, true, &x, &e), 0);
     assert_string_equal(x.data, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
     x.n = 0;
-    assert_int_equal(chat_render(found("llama3", "{{ nonsense }}"), "{{ nonsense }}", m, 1, 0, true, &x, &e), 0);
+    assert_int_equal(chat_render(found("llama3", "{{ nonsense }}"), "{{ nonsense }}", NULL, m, 1, 0, true, &x, &e), 0);
     assert_string_equal(
         x.data, "<|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
     x.n = 0;
-    assert_int_equal(chat_render(found("gemma", NULL), NULL, m, 1, 0, true, &x, &e), 0);
+    assert_int_equal(chat_render(found("gemma", NULL), NULL, NULL, m, 1, 0, true, &x, &e), 0);
     assert_string_equal(x.data, "<start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n");
     assert_int_equal(chat_format_find(&f, "alpaca", NULL, &e), HONE_EUSAGE);
     assert_non_null(strstr(e.message, "chatml, gemma, llama3"));
     /* A role that no family has: refused, and the text stays as it was. */
     e = (struct hone_error){0};
     m[0].role = "tool";
-    assert_int_equal(chat_render(found("chatml", NULL), NULL, m, 1, 0, true, &x, &e), HONE_EINPUT);
+    assert_int_equal(chat_render(found("chatml", NULL), NULL, NULL, m, 1, 0, true, &x, &e), HONE_EINPUT);
     assert_string_equal(x.data, "<start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n");
     text_free(&x);
 }
@@ -146,6 +146,8 @@ static void test_refused(void **state)
         "<|im_start|>",
         "<|im_end|>",
         "<start_of_turn>",
+        "{% for m in messages %}",
+        "{% for m in messages %}{% include 'x' %}{% endfor %}",
         /* Phi 4: another separator. */
         "'<|im_start|>user<|im_sep|>' + message['content'] + '<|im_end|>'",
         /* ChatML with a rule for thinking that is not known. */
@@ -161,6 +163,35 @@ static void test_refused(void **state)
         assert_non_null(strstr(e.message, "--chat-template"));
         assert_non_null(strstr(e.message, "--raw"));
     }
+}
+
+/* A template of no family is run: whole, and in parts behind answers that it trims; what goes wrong names the place and the
+ * ways out. */
+static void test_own_template(void **state)
+{
+    (void)state;
+    static const char t[] =
+        "{{ bos_token }}{% for m in messages %}{% if m.role == 'system' %}<<{{ m.content }}>>{% elif m.role == 'user' %}"
+        "[INST]{{ m.content }}[/INST]{% else %}{{ m.content | trim }}{{ eos_token }}{% endif %}{% endfor %}"
+        "{% if messages[0].content == 'bad' %}\n{{ nothing.at_all }}{% endif %}";
+    static const struct chat_message m[] = {{"system", "S"}, {"user", "u1"}, {"assistant", " a1 "}, {"user", "u2"}};
+    const struct chat_format *f = found(NULL, t);
+    struct text x = {0};
+    struct hone_error e = {0};
+    assert_string_equal(chat_format_name(f), "the file's own template");
+    assert_int_equal(chat_render(f, t, "</s>", m, 4, 0, true, &x, &e), 0);
+    assert_string_equal(x.data, "<<S>>[INST]u1[/INST]a1</s>[INST]u2[/INST]");
+    x.n = 0;
+    assert_int_equal(chat_render(f, t, "</s>", m, 4, 3, true, &x, &e), 0);
+    assert_string_equal(x.data, "</s>[INST]u2[/INST]");
+    assert_int_equal(chat_render(f, t, NULL, m, 4, 0, true, &x, &e), HONE_EINPUT);
+    assert_string_equal(x.data, "</s>[INST]u2[/INST]");
+    e = (struct hone_error){0};
+    assert_int_equal(chat_render(f, t, "</s>", &(struct chat_message){"user", "bad"}, 1, 0, true, &x, &e), HONE_EINPUT);
+    assert_non_null(strstr(e.message, "line 2, column "));
+    assert_non_null(strstr(e.message, "--chat-template"));
+    assert_non_null(strstr(e.message, "--raw"));
+    text_free(&x);
 }
 
 /* Templates are read by their text alone; cut anywhere, they must not be read past their end. */
@@ -180,7 +211,8 @@ static void test_cut(void **state)
             assert_non_null(part);
             if (!chat_format_find(&f, NULL, part, &e)) {
                 struct text x = {0};
-                assert_int_equal(chat_render(f, part, m, 2, 0, true, &x, &e), 0);
+                int rc = chat_render(f, part, NULL, m, 2, 0, true, &x, &e);
+                assert_true(rc == 0 || (rc == HONE_EINPUT && strstr(e.message, "line ")));
                 text_free(&x);
             }
             free(part);
@@ -192,8 +224,8 @@ static void test_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),  cmocka_unit_test(test_parts), cmocka_unit_test(test_names),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_golden),  cmocka_unit_test(test_parts),        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_own_template), cmocka_unit_test(test_cut),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
