@@ -42,7 +42,7 @@ token=$("$hone" queue take --worker w1 -o jsonl | sed -n 's/.*"token":"\([0-9a-f
 [ -n "$token" ] || fail "no token"
 expect 1 'no task is ready' "$hone" queue take --worker w2
 expect 0 'renewed' "$hone" queue renew 1 --token "$token" --lease 900
-HONE_TASK=1 expect 0 '' "$hone" check --op add --hypothesis 'smaller code'
+expect 0 '' env HONE_TASK=1 "$hone" check --op add --hypothesis 'smaller code'
 expect 0 'what was tried before' "$hone" queue brief 1
 grep -q 'run [0-9]* .*check' out || fail "the brief lacks the run: $(cat out)"
 grep -q 'fuse.mlp=off' out || fail "the brief lacks the recipe"

@@ -40,7 +40,7 @@ expect 1 'no comparison with this recipe' "$hone" tier check quick my.recipe
 grep -q 'verify quality-equal  *run' out || fail "the verify run was not found: $(cat out)"
 grep -q 'pass *weights the same' out || fail "the weights are not said: $(cat out)"
 expect 1 'not promoted to quick: ab no-loss: ' "$hone" tier promote quick my.recipe
-HONE_ROLE=worker expect 1 "the supervisor's" "$hone" tier promote quick my.recipe
+expect 1 "the supervisor's" env HONE_ROLE=worker "$hone" tier promote quick my.recipe
 
 "$hone" ab -m m.gguf --b my.recipe --in-process -p 0 -n 8 --blocks 8 >ab.out 2>&1 || true
 "$hone" tier check quick my.recipe >out 2>&1 || true
