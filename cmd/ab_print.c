@@ -172,7 +172,7 @@ void ab_print_end(const struct ab_report *r)
     const struct contest *c = r->contest;
     char verdict[128], name[16];
     if (c->floor > 0)
-        printf("\nnoise floor: differences below %.2f %% are not told on this machine with %d blocks\n", 100 * c->floor,
+        printf("\nnoise floor: A differs from itself by up to %.2f %% here, as far as %d blocks can tell\n", 100 * c->floor,
                r->rules->ab.blocks);
     for (int i = 0; i < c->n_standings; i++) {
         const struct standing *s = &c->standings[i];
