@@ -17,6 +17,11 @@ models() {
     export HONE_MODELS
 }
 HONE_MODELS=${HONE_MODELS:-}
+# Published chat templates, fetched once; their test says so when they are missing.
+templates() {
+    HONE_TEMPLATES=$(sh tests/golden/templates.sh) || echo "== chat templates: SKIPPED by the test that needs them"
+    export HONE_TEMPLATES
+}
 # What tests measure is recorded in a journal of their own.
 journal=$(mktemp -d)
 trap 'rm -rf "$journal"' EXIT
@@ -60,6 +65,7 @@ tsan)
     ;;
 all)
     models
+    templates
     run deps sh tests/deps.sh
     for t in "$B"/tests/test_*; do case $t in *.o | *.d) ;; *) run "$(basename "$t")" "$t" ;; esac; done
     for t in tests/*_test.sh; do run "$(basename "$t" .sh)" sh "$t"; done

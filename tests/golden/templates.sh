@@ -10,14 +10,10 @@ if [ ! -d "$to" ]; then
     [ -z "${OFFLINE:-}" ] || exit 77
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
-    # pip's download would build the package to learn its name: only the address is asked for.
-    python3 - "$work/package.tar.gz" "$version" >&2 <<'PYTHON' || exit 77
-import json, sys, urllib.request
-facts = json.load(urllib.request.urlopen("https://pypi.org/pypi/llama-cpp-python/%s/json" % sys.argv[2], timeout=60))
-urllib.request.urlretrieve(next(u["url"] for u in facts["urls"] if u["packagetype"] == "sdist"), sys.argv[1])
-PYTHON
+    # pip asks the package for its name, which takes its build tools but compiles nothing.
+    python3 -m pip download -q --no-deps --no-binary llama-cpp-python -d "$work" "llama-cpp-python==$version" >&2 || exit 77
     mkdir "$work/templates"
-    tar -xzf "$work/package.tar.gz" -C "$work/templates" --strip-components=5 --wildcards '*/models/templates/*.jinja' || exit 77
+    tar -xzf "$work"/*.tar.gz -C "$work/templates" --strip-components=5 --wildcards '*/models/templates/*.jinja' || exit 77
     mkdir -p "$CACHE"
     mv "$work/templates" "$to"
 fi
