@@ -245,6 +245,8 @@ struct change {
     const uint8_t *recurrent; /* by layer; NULL: no such key */
     int n_recurrent;
     int32_t extra; /* blocks that predict further tokens, made of the last layer's tensors */
+    const char *key;          /* has this value instead of its own; NULL: none */
+    int32_t value;
 };
 
 static void new_name(char *to, size_t size, const char *name, const struct change *c)
@@ -271,8 +273,10 @@ static void rewrite(const char *from, const char *to, const struct change *c)
     assert_done(gguf_open(&g, from, &e), e);
     assert_done(gguf_writer_create(&w, to, &e), e);
     for (int64_t i = 0; i < g->n_values; i++)
-        if (!key_is(&g->values[i], "qwen35.block_count"))
+        if (!key_is(&g->values[i], "qwen35.block_count") && !(c->key && key_is(&g->values[i], c->key)))
             gguf_write_value(w, NULL, &g->values[i]);
+    if (c->key)
+        gguf_write_value(w, c->key, &(struct gguf_value){.type = GGUF_I32, .n = 1, .data = &c->value});
     gguf_write_u32(w, "qwen35.block_count", LAYERS + (uint32_t)c->extra);
     if (c->recurrent)
         gguf_write_array(w, "qwen35.attention.recurrent_layers", GGUF_BOOL, c->recurrent, (uint64_t)c->n_recurrent);
@@ -344,6 +348,45 @@ static void test_recurrent_layers(void **unused)
     assert_non_null(strstr(e.message, "too few for layer 3"));
     rewrite(path, other, &(struct change){.recurrent = odd, .n_recurrent = LAYERS});
     assert_int_equal(hone_model_open(&m, other, &e), HONE_EINPUT);
+}
+
+/* Numbers of a file that do not go together, or out of their range: an error that names the key or the tensor. */
+static void test_hostile_keys(void **unused)
+{
+    (void)unused;
+    static const struct {
+        const char *key;
+        int32_t value;
+        const char *says;
+    } cases[] = {
+        {"qwen35.ssm.conv_kernel", 1, "qwen35.ssm.conv_kernel"},
+        {"qwen35.ssm.conv_kernel", 5, "ssm_conv1d.weight"},
+        {"qwen35.ssm.conv_kernel", -4, "is -4"},
+        {"qwen35.ssm.inner_size", 0, "qwen35.ssm.inner_size"},
+        {"qwen35.ssm.inner_size", 383, "inner size of 383"},
+        {"qwen35.ssm.inner_size", 1 << 30, "qwen35.ssm.inner_size"},
+        {"qwen35.ssm.state_size", 64, "a state of 64"},
+        {"qwen35.ssm.state_size", 1 << 30, "qwen35.ssm.state_size"},
+        {"qwen35.ssm.time_step_rank", 0, "qwen35.ssm.time_step_rank"},
+        {"qwen35.ssm.time_step_rank", 6, "6 heads of V"},
+        {"qwen35.ssm.group_count", 2, "2 of K"},
+        {"qwen35.ssm.group_count", 3, "attn_qkv.weight"},
+        {"qwen35.full_attention_interval", 0, "full_attention_interval"},
+        {"qwen35.full_attention_interval", 3, "missing"},
+        {"qwen35.attention.value_length", 128, "one size"},
+        {"qwen35.rope.dimension_count", 512, "rope.dimension_count"},
+        {"qwen35.attention.head_count_kv", 7, "not a multiple"},
+        {"qwen35.nextn_predict_layers", LAYERS, "nextn_predict_layers"},
+        {"qwen35.nextn_predict_layers", -1, "nextn_predict_layers"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct hone_error e = {0};
+        struct hone_model *m = NULL;
+        rewrite(path, other, &(struct change){.key = cases[i].key, .value = cases[i].value});
+        int rc = hone_model_open(&m, other, &e);
+        if (rc != HONE_EINPUT || !strstr(e.message, cases[i].says))
+            fail_msg("%s = %d: %d, '%s' does not say '%s'", cases[i].key, cases[i].value, rc, e.message, cases[i].says);
+    }
 }
 
 static void test_extra_block(void **unused)
@@ -423,7 +466,7 @@ int main(void)
         cmocka_unit_test(test_rewind),      cmocka_unit_test(test_failures),
         cmocka_unit_test(test_forks),       cmocka_unit_test(test_sequences),
         cmocka_unit_test(test_memory),      cmocka_unit_test(test_recurrent_layers),
-        cmocka_unit_test(test_extra_block),
+        cmocka_unit_test(test_hostile_keys), cmocka_unit_test(test_extra_block),
     };
     return cmocka_run_group_tests_name("hybrid", tests, setup, teardown);
 }
