@@ -104,6 +104,10 @@ static void percent(char *text, size_t size, double share)
 static void print_span(const struct ab_span *s, double level)
 {
     char centre[32], lo[32], hi[32];
+    if (!isfinite(s->centre)) {
+        printf("no figure");
+        return;
+    }
     percent(centre, sizeof centre, s->centre);
     percent(lo, sizeof lo, s->lo);
     percent(hi, sizeof hi, s->hi);
@@ -122,6 +126,10 @@ static void print_details(const struct ab_report *r, const struct match *m)
 {
     const struct ab_result *x = &m->result;
     char time[40] = "";
+    if (!isfinite(x->gain.centre)) {
+        printf("    %d whole blocks are too few for a figure: %d at least\n", x->n_blocks, AB_MIN_BLOCKS);
+        return;
+    }
     printf("    %d blocks%s: A %.1f t/s, B %.1f t/s; signed rank p = %.2g; a block varies by %.1f %%\n", x->n_blocks,
            x->early ? " (ended early by the always-valid sequence)" : "", rate(r->rig, x->a_ns), rate(r->rig, x->b_ns),
            x->signed_rank, 100 * x->noise);

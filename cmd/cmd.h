@@ -138,6 +138,18 @@ void interrupt_clear(void);
 void interrupt_session(struct hone_session *s); /* NULL: none */
 enum { EXIT_INTERRUPTED = 130 };
 
+/* A file that is put in place only when it is whole. `option` is for messages ("--out"). All three return 0 or the exit code, with its
+ * message printed. */
+enum { WHOLE_PATH = 4096 };
+struct whole_file {
+    FILE *to;
+    char path[WHOLE_PATH], partial[WHOLE_PATH + 32];
+};
+int whole_check(const char *path, const char *option); /* that it could be written, before work is done for it */
+int whole_open(struct whole_file *w, const char *path, const char *option);
+/* rc: of what was done meanwhile; not 0: the file is dropped, and rc returned. */
+int whole_close(struct whole_file *w, int rc);
+
 /* The whole of a file or, path "-", of stdin: malloc'd, NUL-terminated. 0 or a code. */
 int file_read(char **text, size_t *size, const char *path, struct hone_error *e);
 /* Token ids from a list such as "1,2 3/4" or a JSON array: malloc'd. */

@@ -401,21 +401,14 @@ static int run_export(struct journal *j, int64_t id)
 {
     struct hone_error e = {0};
     const char *path = journal_view.out;
+    struct whole_file w = {.to = stdout};
     int64_t n;
-    char partial[4200];
-    snprintf(partial, sizeof partial, "%s.partial", path ? path : "");
-    FILE *to = path ? fopen(partial, "we") : stdout;
-    if (!to)
-        return cmd_refuse(HONE_ERESOURCE, "%s: %s", partial, strerror(errno));
-    int rc = journal_export(j, id, to, &n, &e) ? cmd_fail(&e) : 0;
-    if (path) {
-        if (fclose(to) && !rc)
-            rc = cmd_refuse(HONE_ERESOURCE, "%s: %s", partial, strerror(errno));
-        if (!rc && rename(partial, path))
-            rc = cmd_refuse(HONE_ERESOURCE, "%s: %s", path, strerror(errno));
-        if (rc)
-            remove(partial);
-    }
+    int rc = path ? whole_open(&w, path, "--out") : 0;
+    if (rc)
+        return rc;
+    rc = journal_export(j, id, w.to, &n, &e) ? cmd_fail(&e) : 0;
+    if (path)
+        rc = whole_close(&w, rc);
     if (!rc)
         fprintf(stderr, "hone: exported %lld records\n", (long long)n);
     return rc;

@@ -122,6 +122,8 @@ static int usage(int n_args, char **args)
         return cmd_refuse(HONE_EUSAGE, "perplexity: --kl-base-save and --kl-base are two runs");
     if (save_path && !*save_path)
         return cmd_refuse(HONE_EUSAGE, "perplexity: --kl-base-save has no file name");
+    if (save_path && whole_check(save_path, "--kl-base-save"))
+        return -HONE_EUSAGE;
     return 0;
 }
 

@@ -3,7 +3,6 @@
 
 #include "lab/report.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
@@ -39,25 +38,10 @@ static int columns(void)
 
 static int write_page(const struct report *r)
 {
-    char partial[4096 + 16];
+    struct whole_file w;
     struct hone_error e = {0};
-    if (strlen(out_path) > 4000 || !*out_path)
-        return cmd_refuse(HONE_EUSAGE, "report: --out wants the name of a file");
-    snprintf(partial, sizeof partial, "%s.%ld.partial", out_path, (long)getpid());
-    FILE *to = fopen(partial, "wxe");
-    if (!to)
-        return cmd_refuse(HONE_ERESOURCE, "%s: cannot create: %s", partial, strerror(errno));
-    int rc = report_html(r, title, to, &e);
-    bool bad = ferror(to);
-    errno = 0;
-    bad |= fclose(to) != 0;
-    if (rc)
-        rc = cmd_fail(&e);
-    else if (bad || rename(partial, out_path))
-        rc = cmd_refuse(HONE_ERESOURCE, "%s: cannot write: %s", out_path, errno ? strerror(errno) : "the disk may be full");
-    if (rc)
-        unlink(partial);
-    return rc;
+    int rc = whole_open(&w, out_path, "--out");
+    return rc ? rc : whole_close(&w, report_html(r, title, w.to, &e) ? cmd_fail(&e) : 0);
 }
 
 static json_t *table_json(const struct report_table *t)
@@ -99,6 +83,8 @@ static int run(int n_args, char **args)
     if (n_args)
         return cmd_refuse(HONE_EUSAGE, "report: '%s' is no option", args[0]);
     int rc = journal_view_filter(&o.filter, 0);
+    if (!rc && out_path)
+        rc = whole_check(out_path, "--out");
     if (rc)
         return rc;
     if (!cmd_journal_path(path, sizeof path, false))

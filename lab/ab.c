@@ -162,8 +162,9 @@ static int judge_blocks(struct ab_result *r, struct blocks *k, const struct ab_r
 {
     int rc = follow_sequence(r, k, rules, e);
     size_t n = (size_t)r->n_blocks;
-    r->gain = r->position = (struct ab_span){0, -1, INFINITY};
+    r->gain = r->position = (struct ab_span){NAN, -INFINITY, INFINITY}; /* until there are blocks enough for a figure */
     r->p = 1;
+    r->signed_rank = r->drift = r->noise = r->a_ns = r->b_ns = NAN;
     r->more_blocks = AB_MIN_BLOCKS > r->n_blocks ? AB_MIN_BLOCKS - r->n_blocks : 0;
     if (rc || r->n_blocks < AB_MIN_BLOCKS)
         return rc;

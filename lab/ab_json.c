@@ -18,11 +18,11 @@ static json_t *span_json(const struct ab_span *s)
 json_t *ab_result_json(const struct ab_result *r)
 {
     json_t *sequence = json_pack("{s:o, s:o}", "lo", number(r->sequence.lo), "hi", number(r->sequence.hi));
-    return json_pack("{s:s, s:i, s:b, s:b, s:o, s:o, s:f, s:f, s:o, s:f, s:f, s:o, s:f, s:f, s:s}", "verdict",
+    return json_pack("{s:s, s:i, s:b, s:b, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:s}", "verdict",
                      ab_outcome_name(r->outcome), "blocks", r->n_blocks, "early", r->early, "moved", r->moved, "gain",
-                     span_json(&r->gain), "sequence", sequence, "p", r->p, "signed_rank_p", r->signed_rank, "position",
-                     span_json(&r->position), "drift", r->drift, "block_noise", r->noise, "more_blocks", number(r->more_blocks),
-                     "a_ns", r->a_ns, "b_ns", r->b_ns, "outputs", ab_outputs_name(r->outputs));
+                     span_json(&r->gain), "sequence", sequence, "p", number(r->p), "signed_rank_p", number(r->signed_rank), "position",
+                     span_json(&r->position), "drift", number(r->drift), "block_noise", number(r->noise), "more_blocks",
+                     number(r->more_blocks), "a_ns", number(r->a_ns), "b_ns", number(r->b_ns), "outputs", ab_outputs_name(r->outputs));
 }
 
 json_t *ab_rules_json(const struct ab_rules *r)

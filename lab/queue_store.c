@@ -9,6 +9,8 @@
  */
 #include "lab/queue_store.h"
 
+#include "model/utf8.h"
+
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>
@@ -74,6 +76,15 @@ int queue_exec(struct queue *q, const char *sql, struct hone_error *e)
     return sqlite3_exec(q->db, sql, NULL, NULL, NULL) ? queue_sql_fail(q, e) : 0;
 }
 
+/* A text that is no UTF-8 could be written, but no list that holds it could be read as JSON again. */
+static bool is_utf8(const char *text)
+{
+    for (size_t n = text ? strlen(text) : 0, step; n; text += step, n -= step)
+        if (!(step = utf8_sequence(text, n)))
+            return false;
+    return true;
+}
+
 static int bind_all(struct queue *q, sqlite3_stmt *s, const char *format, va_list ap, struct hone_error *e)
 {
     int rc = 0;
@@ -84,7 +95,10 @@ static int bind_all(struct queue *q, sqlite3_stmt *s, const char *format, va_lis
             double x = va_arg(ap, double);
             rc = isfinite(x) ? sqlite3_bind_double(s, i, x) : sqlite3_bind_null(s, i);
         } else {
-            rc = sqlite3_bind_text(s, i, va_arg(ap, const char *), -1, SQLITE_TRANSIENT);
+            const char *text = va_arg(ap, const char *);
+            if (!is_utf8(text))
+                return err_set(e, HONE_EUSAGE, "'%.40s' is no UTF-8, and a queue holds nothing else", text);
+            rc = sqlite3_bind_text(s, i, text, -1, SQLITE_TRANSIENT);
         }
     return rc ? queue_sql_fail(q, e) : 0;
 }

@@ -13,7 +13,7 @@ const struct op_desc op_gated_delta_net = {
     .max_src = 12,
     .params_size = sizeof(struct gated_delta_rule_params),
     .params = gated_delta_rule_param_list,
-    /* The rule's own, ten times: the gates' exponentials stand in exponents again (2e-6 of a decay), and the norm behind it
-     * scales a row of small values up to one. */
-    .tolerance = 1e-10,
+    /* The rule's own: the gates' exponentials stand in exponents again (2e-6 of a decay), and the norm behind it scales a row of
+     * small values up to one. */
+    .tolerance = 1e-9,
 };

@@ -280,8 +280,10 @@ const struct op_desc op_gated_delta_rule = {
     .scratch = gated_delta_rule_scratch,
     .cost = gated_delta_rule_cost,
     /* Sums over a key's 128 values in f32, and a state that is rounded at every token: each rounding 6e-8, of which the rule
-     * forgets what it corrects and decays. Over 200 tokens without decay 6e-8 sqrt(200) of the state, squared 7e-13. */
-    .tolerance = 1e-11,
+     * forgets what it corrects and decays. Over 200 tokens without decay 6e-8 sqrt(200) of the state, squared 7e-13. But all values
+     * of a head share one product of q and k, and where that cancels to 1/400 of its usual size, once in 500, their common error is
+     * 400 times as large: 2.6e-11 was seen. */
+    .tolerance = 1e-9,
     .cases = cases,
     .n_cases = sizeof cases / sizeof *cases,
 };
