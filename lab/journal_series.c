@@ -213,7 +213,7 @@ struct gathering {
 static int add_point(struct gathering *a, const struct group *g)
 {
     struct known_run key = {.chain = g->chain, .number = g->run};
-    const struct known_run *r = bsearch(&key, a->runs.list, a->runs.n, sizeof key, by_place);
+    const struct known_run *r = a->runs.n ? bsearch(&key, a->runs.list, a->runs.n, sizeof key, by_place) : NULL;
     if (!g->n || !r)
         return 0; /* the filter did not want the run */
     if (!a->series || strcmp(a->series, g->name) != 0) {
