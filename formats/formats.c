@@ -26,7 +26,7 @@ const char *format_word(int32_t id)
 #include "formats/formats.def"
     };
 #undef FORMAT
-    return words[id];
+    return id >= 0 && id < N_FORMATS ? words[id] : NULL;
 }
 
 int format_by_gguf_type(int64_t gguf_type, enum format_id *id)

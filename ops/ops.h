@@ -51,7 +51,8 @@ struct op_case {
 };
 
 /* One field of an op's params struct, for those who know it by its name: traces and plug-ins. Four bytes: a float, or an
- * int32_t, which `word`, if given, turns into what it means. */
+ * int32_t, which `word`, if given, turns into what it means
+ * (NULL: no such value). */
 struct op_param {
     const char *name; /* NULL: the end of the list */
     size_t offset;

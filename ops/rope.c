@@ -233,7 +233,7 @@ static const struct op_case cases[] = {
 static const char *mode_word(int32_t mode)
 {
     static const char *const words[] = {"norm", "neox", "sections", "sections_interleaved"};
-    return words[mode];
+    return mode >= 0 && mode < 4 ? words[mode] : NULL;
 }
 
 const struct op_param rope_param_list[] = {

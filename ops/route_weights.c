@@ -95,7 +95,7 @@ static const struct op_case cases[] = {
 static const char *mode_word(int32_t mode)
 {
     static const char *const words[] = {"softmax", "softmax_selected", "sigmoid"};
-    return mode >= ROUTE_SOFTMAX && mode <= ROUTE_SIGMOID ? words[mode] : "?";
+    return mode >= ROUTE_SOFTMAX && mode <= ROUTE_SIGMOID ? words[mode] : NULL;
 }
 
 static const struct op_param list[] = {{OP_WORD(struct route_weights_params, mode, mode_word)},

@@ -40,7 +40,7 @@ const char *unary_word(int32_t kind)
 #define X(NAME, name) #name,
     static const char *const words[] = {UNARY_KINDS(X)};
 #undef X
-    return words[kind];
+    return kind >= 0 && kind < N_UNARY ? words[kind] : NULL;
 }
 
 static void unary_row(const struct node *node, const float *a, const float *b, int64_t n_b, float *y, int64_t n)

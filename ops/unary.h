@@ -26,7 +26,7 @@ struct unary_params {
     int32_t kind; /* enum unary_kind */
 };
 
-/* "silu"; the kind must be valid. */
+/* "silu"; NULL for a kind that there is not. */
 const char *unary_word(int32_t kind);
 /* The function itself, in double; also what glu applies to its gate. */
 double unary_eval(enum unary_kind kind, double x);
