@@ -33,7 +33,7 @@ const struct format *format_get(enum format_id id);
 /* The format of a GGUF type number, or of a name in any case ("q4_k"): 0, or -1 when there is none. */
 int format_by_gguf_type(int64_t gguf_type, enum format_id *id);
 int format_by_name(const char *name, enum format_id *id);
-/* "q4_K": as the names of kernels and layouts have it. The id must be valid. */
+/* "q4_K": as the names of kernels and layouts have it; NULL for an id that there is not. */
 const char *format_word(int32_t id);
 /* Bytes of a row of n values; n must be a multiple of the block. */
 static inline size_t format_row_bytes(const struct format *f, int64_t n)
