@@ -91,6 +91,18 @@ extern struct model_args model_args;
         PLUGIN_OPTION,                                                                                                                   \
         {"--mask", OPTION_TEXT, &model_args.mask, "FEATURES", "use only these processor features (none, avx2, avx512, full)", 0, 0},       \
         {"--strict", OPTION_FLAG, &model_args.strict, NULL, "a gate that does not fit, or a fallback, is an error", 0, 0}
+/* The settings that both arms of a comparison share; args: their struct model_args; who: "arms", "sides". */
+#define BOTH_OPTIONS(args, who) \
+    {"-t, --threads", OPTION_INT, &(args).n_threads, "N", "threads of both " who " (0: one a core)", 0, 1024}, \
+    {"-ub, --ubatch-size", OPTION_INT, &(args).n_batch, "N", "tokens a step at most while prefilling (0: 512)", 0, 65536}, \
+    {"--poll", OPTION_INT, &(args).poll, "N", "how long idle threads spin, 0 to 100 (-1: 50)", -1, 100}, \
+    {"-ctk, --cache-type-k", OPTION_TEXT, &(args).type_k, "TYPE", "format of cached keys, of both " who "", 0, 0}, \
+    {"-ctv, --cache-type-v", OPTION_TEXT, &(args).type_v, "TYPE", "format of cached values, of both " who "", 0, 0}, \
+    {"--recipe", OPTION_TEXT, &model_args.recipe, "FILE", "gates of both " who " from a file", 0, 0}, \
+    {"--set", OPTION_APPEND, &model_args.set, "GATE=VALUE", "a gate of both " who " (repeatable)", 0, 0}, \
+    PLUGIN_OPTION, \
+    {"--mask", OPTION_TEXT, &model_args.mask, "FEATURES", "use only these processor features in both " who "", 0, 0}, \
+    {"--strict", OPTION_FLAG, &model_args.strict, NULL, "a gate that does not fit, or a fallback, is an error", 0, 0}
 /* Opens what model_args names; the message is printed on failure. 0 or the exit code. */
 int cmd_open_model(struct hone_model **m); /* plug-ins first: a wrong one is said before a model is read */
 int cmd_load_plugins(void); /* for a command that opens no model */

@@ -251,7 +251,7 @@ static void check_saved(const struct subject *u)
 
 static void check_threads(const struct subject *u)
 {
-#ifdef HONE_SANITIZED /* each count is a sixth of this test, which sanitizers make 15 times as long */
+#ifdef HONE_SANITIZED /* with four counts this was the longest of the sanitized tests */
     static const int32_t counts[] = {1, 3};
 #else
     static const int32_t counts[] = {1, 2, 3, 7};

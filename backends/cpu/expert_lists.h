@@ -1,5 +1,5 @@
 /* expert_lists.h: which tokens go to which expert: the pairs (place j, token t) of a mul_mat_id node, sorted by expert. Each worker sorts
- * them for itself: 4,096 pairs take 10 us, and a barrier would cost as much. */
+ * them for itself, in two passes, which needs no meeting of the threads. */
 #ifndef BACKENDS_CPU_EXPERT_LISTS_H
 #define BACKENDS_CPU_EXPERT_LISTS_H
 
