@@ -61,6 +61,8 @@ FUZZ_SRC := $(wildcard tests/fuzz/*.c)
 LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
 CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
 TESTS := $(TEST_SRC:%.c=$(B)/%)
+# Tests of device code that compiles as C++ on the host too; left out where there is no C++ compiler.
+TESTS += $(if $(shell command -v $(firstword $(CXX))),$(patsubst %.cc,$(B)/%,$(wildcard tests/test_*.cc)))
 FUZZERS := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
 EXAMPLES := $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
 
@@ -82,6 +84,9 @@ $(B)/engine/engine.o: EXTRA_CFLAGS := -I$(B)
 $(B)/%.o: %.c $(B)/config.mk
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) $(call isa,$<) -MMD -MP -c $< -o $@
+$(B)/%.o: %.cc $(B)/config.mk
+	@mkdir -p $(@D)
+	$(CXX) -std=c++20 -I. -g $(OPT) -ffp-contract=off -fno-exceptions -fno-rtti -Wall -Wextra $(WERROR) -Wno-missing-field-initializers $(SAN_FLAGS) -MMD -MP -c $< -o $@
 
 $(B)/libhone.a: $(LIB_OBJ)
 	@rm -f $@

@@ -1,0 +1,239 @@
+/* activation.cuh: the two sides of a matrix product by rows, a group of a weight's row and the same group of a token: quantised
+ * weights in s32 layouts with A8 tokens (act_a8), and weights of single values, in rows, with f32 tokens (act_f32).
+ *
+ * Tokens lie in shared memory, [token][group], each 16 bytes of a group in a stretch of its own, so that lanes that read
+ * neighbouring groups hit different banks. Blocks of A8 read where they lie, 40 bytes apart, would take five times as many
+ * passes. */
+#ifndef BACKENDS_CUDA_ACTIVATION_CUH
+#define BACKENDS_CUDA_ACTIVATION_CUH
+
+#include "backends/cuda/a8.cuh"
+#include "backends/cuda/product.cuh"
+
+/* ---- A8 */
+
+template <class F> struct act_a8 {
+    static constexpr int group_bytes = 40; /* of shared memory, a token */
+    struct part {
+        int q[8];
+        float d;
+        int sum[2];
+    };
+    struct unpacked {
+        uint32_t code[8];
+        float scale[2], min[2];
+    };
+    const uint4 *low, *high; /* codes of values 0 to 15 and 16 to 31 */
+    const uint2 *head;       /* d, both sums */
+
+    /* T rows from `from` on; behind the last of `tokens` it is repeated. */
+    template <int T>
+    __device__ __forceinline__ void stage(const uint8_t *from, size_t stride, int tokens, uint32_t groups,
+                                          unsigned char *shared)
+    {
+        uint4 *to_low = (uint4 *)shared, *to_high = to_low + T * groups;
+        uint2 *to_head = (uint2 *)(to_high + T * groups);
+#pragma unroll
+        for (int t = 0; t < T; t++) {
+            const uint2 *row = (const uint2 *)(from + (size_t)(t < tokens ? t : tokens - 1) * stride);
+            for (uint32_t i = threadIdx.x; i < groups * 5; i += blockDim.x) {
+                uint32_t piece = i % 5, at = t * groups + i / 5;
+                uint2 *to = piece == 0  ? to_head + at
+                            : piece < 3 ? (uint2 *)(to_low + at) + (piece - 1)
+                                        : (uint2 *)(to_high + at) + (piece - 3);
+                *to = __ldcg(row + i);
+            }
+        }
+        low = to_low;
+        high = to_high;
+        head = to_head;
+    }
+
+    /* One row of f32, quantised on the way: the codes and scales of a quantize node. */
+    __device__ __forceinline__ void stage_f32(const float *row, uint32_t groups, unsigned char *shared)
+    {
+        uint4 *to_low = (uint4 *)shared, *to_high = to_low + groups;
+        uint2 *to_head = (uint2 *)(to_high + groups);
+        const int lane = threadIdx.x & 31;
+#pragma unroll 4
+        for (uint32_t g = threadIdx.x >> 5; g < groups; g += PRODUCT_WARPS) {
+            float v = __ldcg(row + g * 32 + lane);
+            struct a8_scale s = a8_scale_of(__reduce_max_sync(0xffffffffu, a8_bits(v)));
+            int q = a8_code(s, v), sum = q;
+#pragma unroll
+            for (int d = 1; d < 16; d *= 2)
+                sum += __shfl_xor_sync(0xffffffffu, sum, d);
+            ((int8_t *)((lane < 16 ? to_low : to_high) + g))[lane & 15] = (int8_t)q;
+            if (lane == 0)
+                *(float *)(to_head + g) = s.d;
+            if (lane % 16 == 0)
+                ((int16_t *)(to_head + g))[2 + lane / 16] = (int16_t)sum;
+        }
+        low = to_low;
+        high = to_high;
+        head = to_head;
+    }
+
+    __device__ __forceinline__ part read(uint32_t at) const
+    {
+        uint4 a = low[at], b = high[at];
+        uint2 h = head[at];
+        return {{(int)a.x, (int)a.y, (int)a.z, (int)a.w, (int)b.x, (int)b.y, (int)b.z, (int)b.w},
+                __uint_as_float(h.x),
+                {(int)(int16_t)h.y, (int)h.y >> 16}};
+    }
+
+    static __device__ __forceinline__ unpacked unpack(const typename F::raw &raw, uint32_t u)
+    {
+        unpacked w;
+        F::codes(raw, w.code);
+        F::scales(raw, u, w.scale, w.min);
+        return w;
+    }
+
+    static __device__ __forceinline__ float dot(const unpacked &w, const part &x)
+    {
+        float v;
+        int sum = x.sum[0] + x.sum[1], dots[2];
+        dots[0] = F::halves ? -F::offset * x.sum[0] : -F::offset * sum;
+        dots[1] = F::halves ? -F::offset * x.sum[1] : 0;
+#pragma unroll
+        for (int i = 0; i < 8; i++)
+            dots[i / 4] = __dp4a((int)w.code[i], x.q[i], dots[i / 4]);
+        if constexpr (F::halves)
+            v = w.scale[0] * (float)dots[0] + w.scale[1] * (float)dots[1];
+        else
+            v = w.scale[0] * (float)(dots[0] + dots[1]);
+        if constexpr (F::mins && F::halves)
+            v += w.min[0] * (float)x.sum[0] + w.min[1] * (float)x.sum[1];
+        else if constexpr (F::mins)
+            v += w.min[0] * (float)sum;
+        return v * x.d;
+    }
+};
+
+/* ---- f32 */
+
+/* Weights of single values: a group is 16 bytes of a row. */
+struct rows_f16 {
+    static constexpr enum format_id format = FORMAT_F16;
+    static constexpr int values = 8, wide = 4;
+    static __device__ __forceinline__ void unpack(const words4 &r, float *v)
+    {
+        const uint32_t w[4] = {r.x, r.y, r.z, r.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            v[2 * i] = float_of_half(w[i]);
+            v[2 * i + 1] = float_of_half(w[i] >> 16);
+        }
+    }
+};
+
+struct rows_bf16 {
+    static constexpr enum format_id format = FORMAT_BF16;
+    static constexpr int values = 8, wide = 4;
+    static __device__ __forceinline__ void unpack(const words4 &r, float *v)
+    {
+        const uint32_t w[4] = {r.x, r.y, r.z, r.w};
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            v[2 * i] = __uint_as_float(w[i] << 16);
+            v[2 * i + 1] = __uint_as_float(w[i] & 0xffff0000u);
+        }
+    }
+};
+
+struct rows_f32 {
+    static constexpr enum format_id format = FORMAT_F32;
+    static constexpr int values = 4, wide = 4;
+    static __device__ __forceinline__ void unpack(const words4 &r, float *v)
+    {
+        v[0] = __uint_as_float(r.x);
+        v[1] = __uint_as_float(r.y);
+        v[2] = __uint_as_float(r.z);
+        v[3] = __uint_as_float(r.w);
+    }
+};
+
+template <class S> struct single {
+    typedef words4 raw;
+    static constexpr enum format_id format = S::format;
+    static constexpr int wide = S::wide;
+    static __device__ __forceinline__ raw load(const s32_matrix &m, uint32_t u)
+    {
+        return load_16(m.stream[0] + (size_t)u * 16);
+    }
+    static __device__ __forceinline__ void ahead(const s32_matrix &m, uint32_t u)
+    {
+        ask_for(m.stream[0] + (size_t)u * 16);
+    }
+};
+
+template <class S> struct act_f32 {
+    static constexpr int group_bytes = S::values * 4;
+    struct part {
+        float v[S::values];
+    };
+    typedef part unpacked;
+    const float4 *quad[S::values / 4];
+
+    template <int T>
+    __device__ __forceinline__ void stage(const uint8_t *from, size_t stride, int tokens, uint32_t groups,
+                                          unsigned char *shared)
+    {
+        constexpr int QUADS = S::values / 4;
+        float4 *to = (float4 *)shared;
+#pragma unroll
+        for (int t = 0; t < T; t++) {
+            const float4 *row = (const float4 *)(from + (size_t)(t < tokens ? t : tokens - 1) * stride);
+            for (uint32_t i = threadIdx.x; i < groups * QUADS; i += blockDim.x)
+                to[(i % QUADS * T + t) * groups + i / QUADS] = __ldcg(row + i);
+        }
+#pragma unroll
+        for (int q = 0; q < QUADS; q++)
+            quad[q] = to + q * T * groups;
+    }
+
+    __device__ __forceinline__ part read(uint32_t at) const
+    {
+        part p;
+#pragma unroll
+        for (int q = 0; q < S::values / 4; q++) {
+            float4 x = quad[q][at];
+            p.v[4 * q] = x.x;
+            p.v[4 * q + 1] = x.y;
+            p.v[4 * q + 2] = x.z;
+            p.v[4 * q + 3] = x.w;
+        }
+        return p;
+    }
+
+    static __device__ __forceinline__ unpacked unpack(const words4 &raw, uint32_t)
+    {
+        unpacked w;
+        S::unpack(raw, w.v);
+        return w;
+    }
+
+    static __device__ __forceinline__ float dot(const unpacked &w, const part &x)
+    {
+        float v = 0;
+#pragma unroll
+        for (int i = 0; i < S::values; i++)
+            v += w.v[i] * x.v[i];
+        return v;
+    }
+};
+
+/* The activation that weights of format F meet. */
+template <class F> struct activation_of {
+    typedef act_a8<F> type;
+};
+template <class S> struct activation_of<single<S>> {
+    typedef act_f32<S> type;
+};
+template <class F> constexpr bool is_single = false;
+template <class S> constexpr bool is_single<single<S>> = true;
+template <class F> using activation = typename activation_of<F>::type;
+
+#endif

@@ -1,0 +1,10 @@
+/* mul_mat_add_single.cu: a product with weights of single values and the add of a residual: mul_mat_add_s32.cu's launch. */
+#include "backends/cuda/product.h"
+
+static bool fits(const struct node *n, struct reason *r)
+{
+    return product_parts_fit(n, true, r) && product_linear(n->src[2], r) && product_linear(n->out, r);
+}
+
+CUDA_KERNEL(mul_mat_add_single) = {
+    .op = OP_MUL_MAT_ADD, .variant = "single", .needs = CUDA_SM90, .fits = fits, .run = product_add};

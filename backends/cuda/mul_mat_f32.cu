@@ -1,0 +1,5 @@
+/* mul_mat_f32.cu: F32 weights in file order times f32 activations: by rows in decode (matvec.cuh), by tiles in
+ * prefill (matmul_single.cuh). */
+#include "backends/cuda/experts.cuh"
+
+PRODUCT_SINGLE(F32, f32);

@@ -1,0 +1,5 @@
+/* mul_mat_q5_1_s32.cu: Q5_1 weights in q5_1.s32 times A8 activations: by rows in decode (matvec.cuh), by tiles in prefill
+ * (matmul.cuh), by experts (experts.cuh). The unpacking is s32.cuh's. */
+#include "backends/cuda/experts.cuh"
+
+PRODUCT_FORMAT(Q5_1, q5_1);
