@@ -6,13 +6,17 @@
 #   fuzz    the fuzz targets, FUZZ_SECONDS each       asan   the unit tests under AddressSanitizer and UBSan
 #   deps    the arrows between the folders hold      install  into PREFIX (default /usr/local)
 #
-# OFFLINE=1 skips what needs a download, visibly. B=<folder> builds elsewhere. DEBUG=1 builds without optimisation.
+# OFFLINE=1 skips what needs a download, visibly. B=<folder> builds elsewhere. DEBUG=1 builds without optimisation. V=1 shows the commands.
 
 B ?= build
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 20
 CACHE ?= $(or $(HONE_CACHE),$(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/hone)
 export CACHE B
+
+# A line a file, or with V=1 its command.
+Q := $(if $(V),,@)
+say = $(if $(V),,@printf '  %-4s %s\n' $1 $2)
 
 # Jobs of the builds that test, demo, asan, tsan and fuzz start.
 JOBS ?= $(shell nproc)
@@ -83,19 +87,24 @@ $(B)/engine/engine.o: EXTRA_CFLAGS := -I$(B)
 
 $(B)/%.o: %.c $(B)/config.mk
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) $(call isa,$<) -MMD -MP -c $< -o $@
+	$(call say,CC,$<)
+	$(Q)$(CC) $(CFLAGS_ALL) $(call isa,$<) -MMD -MP -c $< -o $@
 $(B)/%.o: %.cc $(B)/config.mk
 	@mkdir -p $(@D)
-	$(CXX) -std=c++20 -I. -g $(OPT) -ffp-contract=off -fno-exceptions -fno-rtti -Wall -Wextra $(WERROR) -Wno-missing-field-initializers $(SAN_FLAGS) -MMD -MP -c $< -o $@
+	$(call say,CXX,$<)
+	$(Q)$(CXX) -std=c++20 -I. -g $(OPT) -ffp-contract=off -fno-exceptions -fno-rtti -Wall -Wextra $(WERROR) -Wno-missing-field-initializers $(SAN_FLAGS) -MMD -MP -c $< -o $@
 
 $(B)/libhone.a: $(LIB_OBJ)
 	@rm -f $@
-	ar rcs $@ $^
+	$(call say,AR,$@)
+	$(Q)ar rcs $@ $^
 $(B)/libhone.so: $(LIB_OBJ)
-	$(CC) -shared -Wl,-soname,libhone.so.0 $(LDFLAGS_ALL) $^ $(LIB_LIBS) -lm -ldl -o $@
+	$(call say,LD,$@)
+	$(Q)$(CC) -shared -Wl,-soname,libhone.so.0 $(LDFLAGS_ALL) $^ $(LIB_LIBS) -lm -ldl -o $@
 	@ln -sf libhone.so $(B)/libhone.so.0
 $(B)/hone: $(CMD_OBJ) $(B)/libhone.a
-	$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) $(CMD_LIBS) -lm -ldl -rdynamic -o $@
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) $(CMD_LIBS) -lm -ldl -rdynamic -o $@
 # Written at install, since it names PREFIX.
 define PKG_CONFIG
 prefix=$(PREFIX)
@@ -109,9 +118,11 @@ endef
 export PKG_CONFIG
 
 $(B)/tests/test_%: $(B)/tests/test_%.o $(B)/libhone.a
-	$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) $(TEST_LIBS) -lm -ldl -o $@
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) $(TEST_LIBS) -lm -ldl -o $@
 $(B)/examples/%: $(B)/examples/%.o $(B)/libhone.a
-	$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) -lm -ldl -o $@
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) -lm -ldl -o $@
 
 units: $(TESTS)
 
@@ -132,7 +143,8 @@ fuzz-build:
 fuzzers: $(FUZZERS)
 $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(B)/libhone.a
 	@mkdir -p $(@D)
-	$(CC) -fsanitize=fuzzer $(LDFLAGS_ALL) $^ $(LIB_LIBS) -lm -ldl -o $@
+	$(call say,LD,$@)
+	$(Q)$(CC) -fsanitize=fuzzer $(LDFLAGS_ALL) $^ $(LIB_LIBS) -lm -ldl -o $@
 fuzz: fuzz-build
 	@sh tests/fuzz/run.sh $(FUZZ_SECONDS)
 

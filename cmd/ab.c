@@ -218,9 +218,13 @@ static int open_rig(struct running *r, struct arm *arms, int n_arms)
                             .session = session,
                             .tell = tell,
                             .user = r};
+    struct machine_state before;
+    machine_look(&before, "");
     int rc = rig_open(&r->rig, arms, n_arms, &o, &e);
     r->rig.o.cache = NULL;
     progress_end();
+    if (!rc)
+        cmd_warn_busy(&before, "before the first sample: a busy machine hides small differences");
     if (!verbose) /* what a session says at its start was said at its first */
         log_to(NULL, NULL, LOG_WARN);
     return rc ? cmd_fail(&e) : 0;
@@ -376,6 +380,7 @@ static int measure(struct running *r)
     struct contest_source from = {r, begin, end, take_sample, each};
     if (!output_json())
         ab_print_arms(&r->report);
+    ab_tell_duration(&r->report);
     machine_look(&before, "");
     r->began = clock_ns();
     int rc = contest_run(&r->contest, &r->rules, r->rig.n_arms - 1, &from, &e);

@@ -22,6 +22,8 @@ struct ab_report {
 const char *ab_name(const struct ab_report *r, int candidate, char *text, size_t size);
 /* The arms and the test, before anything is measured. */
 void ab_print_arms(const struct ab_report *r);
+/* How long it will take, on stderr. */
+void ab_tell_duration(const struct ab_report *r);
 /* A match as it ends. */
 void ab_print_match(const struct ab_report *r, const struct match *m);
 /* The verdicts. */

@@ -93,6 +93,27 @@ void ab_print_arms(const struct ab_report *r)
     fflush(stdout);
 }
 
+static char *duration(char *text, size_t size, double seconds)
+{
+    if (seconds < 90)
+        snprintf(text, size, "%.0f s", seconds);
+    else
+        snprintf(text, size, seconds < 5400 ? "%.0f min" : "%.0f h", seconds < 5400 ? seconds / 60 : seconds / 3600);
+    return text;
+}
+
+void ab_tell_duration(const struct ab_report *r)
+{
+    char one[40], all[40];
+    double seconds = r->rules->ab.blocks * AB_BLOCK * r->rig->sample_s;
+    int candidates = r->rig->n_arms - 1, least = candidates + r->rules->aa;
+    int most = least + (candidates > 1 || r->rules->confirm ? candidates : 0);
+    fprintf(stderr, "hone: about %s for %d blocks", duration(one, sizeof one, seconds), r->rules->ab.blocks);
+    if (most > 1)
+        fprintf(stderr, ", %d to %d times over: %s at most", least, most, duration(all, sizeof all, most * seconds));
+    fputs(r->rules->ab.early ? "; it ends early where the samples already tell\n" : "\n", stderr);
+}
+
 static void percent(char *text, size_t size, double share)
 {
     if (isfinite(share))
@@ -139,16 +160,9 @@ static void print_details(const struct ab_report *r, const struct match *m)
     if (x->moved)
         printf("    the effect changed during the run: no one figure fits all samples\n");
     if (x->outcome == AB_UNCLEAR && r->samples && isfinite(x->more_blocks)) {
-        double seconds = x->more_blocks * AB_BLOCK * r->seconds / (double)r->samples;
-        snprintf(time, sizeof time,
-                 seconds < 90     ? "%.0f s"
-                 : seconds < 5400 ? "%.0f min"
-                                  : "%.0f h",
-                 seconds < 90     ? seconds
-                 : seconds < 5400 ? seconds / 60
-                                  : seconds / 3600);
         printf("    about %.0f more blocks (%s) would tell, if they are like these: a new run with --blocks %.0f\n",
-               x->more_blocks, time, x->n_blocks + x->more_blocks);
+               x->more_blocks, duration(time, sizeof time, x->more_blocks * AB_BLOCK * r->seconds / (double)r->samples),
+               x->n_blocks + x->more_blocks);
     }
 }
 

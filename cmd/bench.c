@@ -88,6 +88,7 @@ struct running {
     struct bench_writer out, err;
     struct recording rec;
     char test[64];
+    bool begun;     /* the documents are */
     int journal_rc; /* of the journal: its message is printed already */
 };
 
@@ -165,10 +166,21 @@ static int row_code(const json_t *row)
     return wrong || json_is_string(json_object_get(row, "error")) ? -HONE_ECHECK : 0;
 }
 
+/* With the first row: what is refused before it leaves no half a document. */
+static void begin_documents(struct running *r)
+{
+    if (r->begun)
+        return;
+    r->begun = true;
+    bench_write_begin(&r->out);
+    bench_write_begin(&r->err);
+}
+
 static int row_done(void *user, const json_t *row, bool begun, struct hone_error *e)
 {
     struct running *r = user;
     progress_end();
+    begin_documents(r);
     bench_write_row(&r->out, row);
     if (r->err.format != BENCH_NONE)
         bench_write_row(&r->err, row);
@@ -276,16 +288,18 @@ static int sweep_run(const struct bench_sweep *s, struct running *r)
                               .warm = warm_defaults(),
                               .cache = no_cache ? NULL : cmd_cache_folder(cache, sizeof cache)};
     struct bench_hooks h = {r, begin, sample, row_done, tell, session, stopped};
-    bench_write_begin(&r->out);
-    bench_write_begin(&r->err);
     interrupt_session(NULL);
     int rc = bench_run(s, &o, &h, &tally, &e);
     progress_end();
+    if (!rc || rc == HONE_ECANCELED)
+        begin_documents(r);
     const char *commit = strchr(hone_build(), '(') + 1;
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(commit, "-,"), commit);
-    bench_write_end(&r->out, name, build_number());
-    bench_write_end(&r->err, name, build_number());
+    if (r->begun) {
+        bench_write_end(&r->out, name, build_number());
+        bench_write_end(&r->err, name, build_number());
+    }
     if (r->rec.journal)
         cmd_journal_end(&r->rec, rc == HONE_ECANCELED ? EXIT_INTERRUPTED : rc ? -rc : 1, NULL);
     if (r->journal_rc)

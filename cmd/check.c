@@ -69,7 +69,7 @@ static void print_kernels(const struct check *c)
     struct line *lines = sum_up(c);
     if (!lines)
         return;
-    printf("%-46s %6s %6s %6s %8s %10s  %s\n", "kernel", "ok", "faults", "unfit", "not run", "tolerance",
+    printf("%-46s %6s %6s %6s %8s %10s  %s\n", "kernel", "ok", "faults", "unfit", "not run", "of bound",
            "masks that it cannot run under");
     for (int k = 0; k < c->n_kernels; k++) {
         const struct line *l = &lines[k];
@@ -290,7 +290,7 @@ static void print_shadow_node(const struct shadow_node *n)
 
 static void print_shadow(const struct shadow *s)
 {
-    printf("%-46s %8s %8s %10s\n", "kernel", "runs", "faults", "tolerance");
+    printf("%-46s %8s %8s %10s\n", "kernel", "runs", "faults", "of bound");
     for (int i = 0; i < s->n_kernels; i++) {
         const struct shadow_kernel *k = &s->kernels[i];
         if (k->is_reference)

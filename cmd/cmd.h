@@ -138,6 +138,10 @@ const char *cmd_journal_path(char *path, size_t size, bool make);
 /* The folder for what may be computed again, made if need be; NULL where there is none. */
 const char *cmd_cache_folder(char *path, size_t size);
 
+/* Says on stderr what else used the machine since that look; nothing where it was quiet. `when` ends the sentence. */
+struct machine_state;
+void cmd_warn_busy(const struct machine_state *since, const char *when);
+
 /* -v and the terminal. */
 extern bool verbose;
 /* A progress line on stderr when it is a terminal, else nothing; label is static text. The state is reset by progress_end. */

@@ -119,19 +119,37 @@ int journal_view_filter(struct journal_filter *f, int limit)
     return v->since ? parse_since(v->since, &f->since) : 0;
 }
 
-static int parse_id(const char *text, int64_t *id)
+/* A run by its id, or as "last" or "last-N": the newest, or the Nth before it. */
+static int parse_id(struct journal *j, const char *text, int64_t *id)
 {
+    static const char last[] = "last";
+    bool from_last = !strncmp(text, last, strlen(last));
+    const char *digits = from_last ? text + strlen(last) : text;
     char *end;
     errno = 0;
-    *id = strtoll(text, &end, 10);
-    return end == text || *end || errno || *id < 1
-               ? cmd_refuse(HONE_EUSAGE, "journal: '%s' is no number of a run; see hone journal list", text)
-               : 0;
+    *id = strtoll(digits, &end, 10);
+    bool number = end != digits && !*end && !errno && (from_last ? *id < 0 && *id > -(1 << 20) : *id > 0);
+    if (!number && !(from_last && !*digits))
+        return cmd_refuse(HONE_EUSAGE,
+                          "journal: '%s' names no run: its id as hone journal list shows it, last, or last-1 for the one before",
+                          text);
+    if (!from_last)
+        return 0;
+    struct hone_error e = {0};
+    struct journal_filter f = {.limit = (int)(1 - *id), .superseded = true};
+    json_t *runs;
+    if (journal_list(j, &f, &runs, &e))
+        return cmd_fail(&e);
+    size_t n = json_array_size(runs);
+    bool there = n == (size_t)f.limit;
+    *id = there ? json_integer_value(json_object_get(json_array_get(runs, n - 1), "id")) : 0;
+    json_decref(runs);
+    return there ? 0 : cmd_refuse(HONE_EINPUT, "journal: no run %s: %s has %zu", text, journal_path(j), n);
 }
 
 /* ---- list */
 
-/* The first series of a run and its median. */
+/* The first series of a run and its median (bench's own column is tokens over the time of all samples, as llama-bench's). */
 static void put_headline(struct journal *j, int64_t id)
 {
     struct journal_series_list l;
@@ -142,7 +160,7 @@ static void put_headline(struct journal *j, int64_t id)
         double *x = l.list[0].values;
         stats_sort(x, l.list[0].n);
         journal_put(l.list[0].name, 40, false);
-        printf(" %.5g", stats_quantile(x, l.list[0].n, 0.5));
+        printf(" median %.5g", stats_quantile(x, l.list[0].n, 0.5));
     }
     journal_series_free(&l);
 }
@@ -220,13 +238,23 @@ static int run_list(struct journal *j)
 
 /* ---- show */
 
-static void put_line(const char *name, const json_t *value)
+/* A value under its name; of an object each member so, its name indented. Lists stay one line of JSON: -o json has them whole. */
+static void put_line(const char *name, const json_t *value, int indent)
 {
-    if (!value)
+    const char *key;
+    json_t *member;
+    if (!value || json_is_null(value))
         return;
-    printf("%-14s", name);
-    journal_put_json(value, 1000);
+    printf("%*s", indent, "");
+    journal_put(name, indent ? 18 : 14, true);
+    if (!json_is_object(value)) {
+        putchar(' ');
+        journal_put_json(value, 200);
+        putchar('\n');
+        return;
+    }
     putchar('\n');
+    json_object_foreach((json_t *)value, key, member) put_line(key, member, indent + 2);
 }
 
 static int put_series(struct journal *j, int64_t id)
@@ -249,19 +277,41 @@ static int put_series(struct journal *j, int64_t id)
     return 0;
 }
 
+/* What a body says in words and numbers, "name value, ..."; of what is nested in it only the name. */
+static void put_body(const json_t *body)
+{
+    const char *key, *comma = "";
+    json_t *member;
+    json_object_foreach((json_t *)body, key, member)
+    {
+        fputs(comma, stdout);
+        comma = ", ";
+        journal_put(key, 40, false);
+        putchar(' ');
+        if (json_is_object(member) || json_is_array(member))
+            printf("(%zu)", json_is_object(member) ? json_object_size(member) : json_array_size(member));
+        else
+            journal_put_json(member, 80);
+    }
+}
+
 static void put_records(const json_t *records)
 {
     json_t *record;
     size_t i;
-    if (json_array_size(records))
-        printf("\n%7s  %-16s  %s\n", "id", "at (UTC)", "record");
+    bool any = false;
     json_array_foreach(records, i, record)
     {
+        if (!strcmp(journal_word(record, "kind", NULL), "end")) /* stands above */
+            continue;
+        if (!any)
+            printf("\n%7s  %-16s  %s\n", "id", "at (UTC)", "record (whole with -o json)");
+        any = true;
         printf("%7lld  ", (long long)json_integer_value(json_object_get(record, "id")));
         journal_put_time(journal_word(record, "at", NULL));
         printf("  ");
         journal_put(journal_word(record, "kind", NULL), 9, true);
-        journal_put_json(json_object_get(record, "body"), 400);
+        put_body(json_object_get(record, "body"));
         putchar('\n');
     }
 }
@@ -298,17 +348,17 @@ static void show_text(const json_t *run)
 {
     static const char *const parts[] = {"command", "hypothesis", "build", "machine", "model",
                                         "recipe",  "config",     "state", "end"};
-    printf("%-14s%lld%s\n", "run", (long long)json_integer_value(json_object_get(run, "id")),
+    printf("%-14s %lld%s\n", "run", (long long)json_integer_value(json_object_get(run, "id")),
            json_is_true(json_object_get(run, "imported")) ? " (imported)" : "");
-    put_line("at", json_object_get(run, "at"));
-    put_line("kind", json_object_get(run, "kind"));
-    put_line("status", json_object_get(run, "status"));
+    put_line("at", json_object_get(run, "at"), 0);
+    put_line("kind", json_object_get(run, "kind"), 0);
+    put_line("status", json_object_get(run, "status"), 0);
     const json_t *gain = json_object_get(run, "expected_gain");
     if (json_is_number(gain))
-        printf("%-14s%+.3g %%\n", "expected gain", 100 * json_number_value(gain));
+        printf("%-14s %+.3g %%\n", "expected gain", 100 * json_number_value(gain));
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
-        put_line(parts[i], json_object_get(run, parts[i]));
-    put_line("record", json_object_get(run, "record"));
+        put_line(parts[i], json_object_get(run, parts[i]), 0);
+    put_line("record", json_object_get(run, "record"), 0);
 }
 
 static int run_show(struct journal *j, int64_t id)
@@ -406,7 +456,8 @@ static int run_export(struct journal *j, int64_t id)
     int rc = path ? whole_open(&w, path, "--out") : 0;
     if (rc)
         return rc;
-    rc = journal_export(j, id, w.to, &n, &e) ? cmd_fail(&e) : 0;
+    rc = journal_export(j, id, w.to, &n, &e);
+    rc = !rc ? 0 : !path && ferror(stdout) ? output_flush() : cmd_fail(&e);
     if (path)
         rc = whole_close(&w, rc);
     if (!rc)
@@ -480,20 +531,19 @@ static int run(int n_args, char **args)
         return cmd_refuse(HONE_EUSAGE,
                           "journal: no '%s'; list, show, compare, regress, plot, note, verify, export and import are possible",
                           args[0]);
-    int n = n_args - 1, rc = 0;
+    int n = n_args - 1;
     if (n < c->least || n > c->most)
         return cmd_refuse(HONE_EUSAGE, "journal %s: %d argument(s), not %d; see hone journal --help", c->name,
                           n < c->least ? c->least : c->most, n);
-    for (int i = 0; i < n && i < c->ids && !rc; i++)
-        rc = parse_id(args[1 + i], &ids[i]);
-    if (rc)
-        return rc;
     if (!cmd_journal_path(path, sizeof path, c->writes))
         return cmd_refuse(HONE_ERESOURCE,
                           "neither HONE_JOURNAL, XDG_DATA_HOME nor HOME says where the journal is: give --journal FILE");
     if (journal_open(&j, path, c->writes ? JOURNAL_WRITE : JOURNAL_READ, &e))
         return cmd_fail(&e);
-    rc = run_subcommand(c, j, n, args + 1, ids);
+    int rc = 0;
+    for (int i = 0; i < n && i < c->ids && !rc; i++)
+        rc = parse_id(j, args[1 + i], &ids[i]);
+    rc = rc ? rc : run_subcommand(c, j, n, args + 1, ids);
     journal_close(j);
     return rc;
 }
@@ -502,7 +552,7 @@ const struct command command_journal = {
     "journal",
     "what was measured, judged and decided: list, show, compare, regress, plot, note, verify, export, import",
     "list | show ID | compare ID ID | regress | plot [ID ...] | note ID [TEXT] | verify [HEAD] | export [ID] | import FILE",
-    "hone journal list --kind bench --since 7d\n  hone journal show 12 -o json\n  hone journal compare 12 31\n"
+    "hone journal list --kind bench --since 7d\n  hone journal show last\n  hone journal show 12 -o json\n  hone journal compare 12 31\n"
     "  hone journal regress --series 'tg* t/s'\n  hone journal plot --series 'tg128 t/s'\n"
     "  hone journal note 31 --outcome lost 'no gain beyond the noise'\n  hone journal export 31 --out docs/results/31.jsonl",
     options,

@@ -92,12 +92,18 @@ int journal_show_compare(struct journal *j, int64_t a, int64_t b)
     } else {
         put_differences(differences);
         printf("\n%-40s %7s %12s %7s %12s %11s  %s\n", "series", "A: n", "median", "B: n", "median", "B to A", "interval");
-        for (size_t i = 0; i < n; i++)
+        bool common = false;
+        for (size_t i = 0; i < n; i++) {
             put_contrast(&list[i]);
-        printf("\n%g %% intervals of the shift between the samples; the runs were not interleaved, so what the machine did "
-               "between them is in it: "
-               "hone ab tells a change from that\n",
-               (double)journal_view.level);
+            common |= list[i].n_a && list[i].n_b;
+        }
+        if (!common)
+            printf("\nno series in common: these two runs did not measure the same thing\n");
+        else
+            printf("\n%g %% intervals of the shift between the samples; the runs were not interleaved, so what the machine did "
+                   "between them is in it: "
+                   "hone ab tells a change from that\n",
+                   (double)journal_view.level);
     }
     journal_contrasts_free(list, n);
     json_decref(differences);

@@ -2,6 +2,7 @@
 #include "cmd/cmd.h"
 
 #include "lab/ladder.h"
+#include "lab/machine.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -36,6 +37,7 @@ struct climber {
     FILE *lines;
     double first; /* decode rate of the reference */
     bool header;
+    struct machine_state before;
     struct recording rec;
     struct hone_error failed; /* of the journal */
 };
@@ -125,8 +127,9 @@ static int climb(struct climber *c, const struct hone_model *m, bool *all_local)
     o.session.poll = model_args.poll;
     o.session.gates = model_args.set; /* below the ladder's own: which kernel an op takes once it may */
     interrupt_session(NULL);
+    machine_look(&c->before, "");
     int rc = ladder_run(m, &o, each, progress, c, all_local, &e);
-    progress_end();
+    cmd_warn_busy(&c->before, "meanwhile: small steps between rungs may be noise, the verdicts are not");
     if (c->failed.code)
         return cmd_fail(&c->failed);
     if (rc)

@@ -38,6 +38,12 @@ struct teller {
     int rc; /* of the journal */
 };
 
+/* Six digits of a divergence that rounds to nothing have no sign. */
+static double unsigned_zero(double x)
+{
+    return fabs(x) < 5e-7 ? 0 : x;
+}
+
 static int each(void *user, const struct perplexity *p)
 {
     struct teller *t = user;
@@ -53,7 +59,7 @@ static int each(void *user, const struct perplexity *p)
                                "chunk_perplexity", p->chunk, "perplexity", p->value, "perplexity_error", p->error));
     else if (!output_json() && with_base)
         printf("%6lld %10.4f %10.4f +/- %8.5f   KL %9.6f +/- %8.6f   same top %7.3f %%\n", (long long)p->done, p->chunk,
-               p->value, p->error, p->kl, p->kl_error, 100 * p->agreement);
+               p->value, p->error, unsigned_zero(p->kl), p->kl_error, 100 * p->agreement);
     else if (!output_json())
         printf("%6lld %10.4f %10.4f +/- %8.5f\n", (long long)p->done, p->chunk, p->value, p->error);
     fflush(stdout);
@@ -70,13 +76,13 @@ static void print_kl(const struct perplexity *p, const struct kl_base *b)
 {
     printf("base        %.5f  (%s)\n", p->base_value, b->model);
     printf("ln ratio    %.6f +/- %.6f\n", p->ratio, p->ratio_error);
-    printf("mean KL     %.6f +/- %.6f nats; certainly from %.6f to %.4f\n", p->kl, p->kl_error, p->kl_lower, p->kl_upper);
+    printf("mean KL     %.6f +/- %.6f nats; certainly from %.6f to %.4f\n", unsigned_zero(p->kl), p->kl_error, p->kl_lower, p->kl_upper);
     printf("            (the base has the %d largest logits of each position; %.3f %% of its probability lies outside of them, "
            "at most %.2f %%)\n",
            b->top, 100 * p->outside, 100 * p->outside_max);
     printf("KL          ");
     for (int i = 0; i < KL_QUANTILES; i++)
-        printf(" %g%%: %.6f", 100 * kl_quantile_at[i], p->kl_quantiles[i]);
+        printf(" %g%%: %.6f", 100 * kl_quantile_at[i], unsigned_zero(p->kl_quantiles[i]));
     printf("\nsame top    %.3f +/- %.3f %%; over windows ", 100 * p->agreement, 100 * p->agreement_error);
     for (int i = 0; i < AGREEMENT_QUANTILES; i++)
         printf(" %g%%: %.2f", 100 * agreement_quantile_at[i], 100 * p->agreement_quantiles[i]);

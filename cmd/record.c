@@ -97,6 +97,18 @@ static int identify(struct journal_run *r, const struct hone_model *m, struct ho
     return r->recipe ? 0 : e->code;
 }
 
+void cmd_warn_busy(const struct machine_state *since, const char *when)
+{
+    struct machine_state now;
+    machine_look(&now, "");
+    struct machine_change c = machine_between(since, &now);
+    json_t *list = machine_change_warnings(&c), *w;
+    size_t i;
+    progress_end();
+    json_array_foreach(list, i, w) fprintf(stderr, "hone: warning: %s %s\n", json_string_value(w), when);
+    json_decref(list);
+}
+
 static json_t *state_now(void)
 {
     struct machine_state s;

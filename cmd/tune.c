@@ -4,7 +4,6 @@
 #include "base/cpu.h"
 #include "lab/tune.h"
 
-#include <errno.h>
 #include <string.h>
 
 static const char *out_path;
@@ -20,6 +19,7 @@ static const struct option *options(int *n)
         {"-r, --repetitions", OPTION_INT, &repeats, "N", "steps a variant; each node's median counts", 1, 1000},
         {"--margin", OPTION_FLOAT, &margin, "X", "how much faster than the table's own choice another must be", 0, 1},
         OUTPUT_OPTION,
+        JOURNAL_OPTIONS,
     };
     *n = (int)(sizeof table / sizeof *table);
     return table;
@@ -64,16 +64,41 @@ static json_t *tune_json(const struct tune *t)
 
 static int write_recipe(const struct tune *t)
 {
-    FILE *f = out_path ? fopen(out_path, "we") : stdout;
-    if (!f)
-        return cmd_refuse(HONE_ERESOURCE, "%s: %s", out_path, strerror(errno));
-    fprintf(f, "# hone tune: the fastest kernels of %s on %s with %d threads\n%s%s", model_args.model, cpu_name(),
+    struct whole_file w = {.to = stdout};
+    int rc = out_path ? whole_open(&w, out_path, "--out") : 0;
+    if (rc)
+        return rc;
+    fprintf(w.to, "# hone tune: the fastest kernels of %s on %s with %d threads\n%s%s", model_args.model, cpu_name(),
             model_args.n_threads ? model_args.n_threads : cpu_cores(), t->gates,
             strlen(t->gates) > (model_args.set ? strlen(model_args.set) : 0) ? "" : "# the table's own choices are the fastest here\n");
-    bool ok = !ferror(f);
-    if (out_path)
-        ok &= fclose(f) == 0;
-    return ok ? 0 : cmd_refuse(HONE_ERESOURCE, "%s: %s", out_path ? out_path : "stdout", strerror(errno));
+    return out_path ? whole_close(&w, 0) : output_flush();
+}
+
+/* Of each variant that ran: the sums of its nodes' medians. */
+static int record(const struct recording *rec, const struct tune *t, struct hone_error *e)
+{
+    json_t *found = tune_json(t), *verdict = json_pack("{s:s, s:s}", "verdict", compare_class_name(t->right.verdict), "recipe", t->gates);
+    char series[160];
+    int rc = journal_record(rec->journal, rec->run, "check", found, NULL, e);
+    for (int i = 0; i < t->n; i++)
+        for (int v = 0; v < 2 * t->choices[i].n_variants && !rc; v++) {
+            const struct tune_choice *c = &t->choices[i];
+            double ns = (v % 2 ? c->prefill_ns : c->decode_ns)[v / 2];
+            snprintf(series, sizeof series, "%s %s %s %s us", op_get(c->op)->name, format_get(c->format)->name, c->variants[v / 2],
+                     v % 2 ? "prefill" : "decode");
+            if (ns > 0)
+                rc = journal_sample(rec->journal, rec->run, series, ns / 1e3, NULL, e);
+        }
+    rc = rc ? rc : journal_record(rec->journal, rec->run, "verdict", verdict, NULL, e);
+    json_decref(found);
+    json_decref(verdict);
+    return rc;
+}
+
+static void session_runs(void *user, struct hone_session *s)
+{
+    (void)user;
+    interrupt_session(s);
 }
 
 /* Which nodes there are is the user's to say, which kernels run them is what tune finds out. */
@@ -90,15 +115,22 @@ static int run(int n_args, char **args)
     struct hone_model *m = NULL;
     struct hone_error e = {0};
     struct tune t = {0};
+    struct recording rec = {0};
     if (n_args)
         return cmd_refuse(HONE_EUSAGE, "tune: '%s' is no option", args[0]);
     if (model_args.recipe)
         return cmd_refuse(HONE_EUSAGE, "tune: it sets gates itself; --recipe has no place here");
     int rc = check_set();
+    if (!rc && out_path)
+        rc = whole_check(out_path, "--out");
     if (!rc)
         rc = cmd_open_model(&m);
+    if (!rc)
+        rc = cmd_journal_begin(&rec, "tune", m, json_pack("{s:i, s:i, s:f, s:i}", "n_prompt", n_prompt, "repetitions", repeats, "margin",
+                                                          (double)margin, "threads", model_args.n_threads));
     if (!rc) {
         struct tune_options o = {.session = hone_session_defaults(), .prefill = n_prompt, .repeats = repeats, .margin = (double)margin,
+                                 .session_runs = session_runs,
                                  .n_threads = model_args.n_threads ? model_args.n_threads : cpu_cores()};
         o.session.n_ctx = model_args.n_ctx ? model_args.n_ctx : n_prompt + 128;
         o.session.n_threads = model_args.n_threads;
@@ -107,8 +139,9 @@ static int run(int n_args, char **args)
         o.session.type_v = model_args.type_v;
         o.base = model_args.set ? model_args.set : "";
         interrupt_session(NULL);
-        if (tune_run(&t, m, &o, progress, NULL, &e))
+        if (tune_run(&t, m, &o, progress, NULL, &e) || record(&rec, &t, &e))
             rc = cmd_fail(&e);
+        progress_end();
     }
     if (!rc && !output_json())
         print_table(&t);
@@ -118,7 +151,7 @@ static int run(int n_args, char **args)
         rc = output_json() ? output_print(tune_json(&t)) : write_recipe(&t);
     tune_free(&t);
     hone_model_close(m);
-    return rc;
+    return cmd_journal_end(&rec, rc, NULL);
 }
 
 const struct command command_tune = {

@@ -32,6 +32,7 @@ struct arm {
     const char *commit; /* what `git=` named, to be built; NULL: none */
     const char **env;   /* "NAME=VALUE", NULL-terminated; NULL: none */
     unsigned declared;  /* of enum arm_word: in what it says that it differs */
+    double limit_s;     /* a sample that is not done by then is an error: the program hangs; 0: none */
     int file;           /* the open binary, for arm_run; -1: not open */
     json_t *identity;   /* of its first sample: flat, names to texts; NULL: none yet */
 };
@@ -77,7 +78,7 @@ int arm_build(struct arm *a, const char *cache, int (*cancelled)(void *), void *
  * its name comes to stand for. */
 int arm_open(struct arm *a, struct hone_error *e);
 /* One sample in a fresh process: `hone bench` of one test. *row: its row, a new reference. cancelled: asked ten times a second.
- */
+ * HONE_EINPUT where the program fails, or is not done within limit_s. */
 int arm_run(struct arm *a, const struct arm_test *t, int (*cancelled)(void *), void *user, json_t **row, struct hone_error *e);
 
 /* `<binary> <command>` in a fresh process, with the arm's settings if `settings`, and with the words of more (NULL-terminated) behind them. Any exit

@@ -127,11 +127,12 @@ static void add_settings(struct words *w, const struct arm_settings *s)
 }
 
 /* Runs what w holds, and frees it. */
-static int run_words(const struct arm *a, struct words *w, struct child_output *o, int (*cancelled)(void *), void *user,
-                     struct hone_error *e)
+static int run_words(const struct arm *a, struct words *w, double limit_s, struct child_output *o, int (*cancelled)(void *),
+                     void *user, struct hone_error *e)
 {
     w->list[w->n] = NULL;
-    struct child c = {.argv = w->list, .binary = a->file, .env = a->env, .cancelled = cancelled, .user = user};
+    struct child c = {
+        .argv = w->list, .binary = a->file, .env = a->env, .limit_s = limit_s, .cancelled = cancelled, .user = user};
     int rc =
         w->full ? err_set(e, HONE_EUSAGE, "arm '%s': too many words for a command line", a->spec) : child_run(o, &c, true, e);
     arena_free(&w->memory);
@@ -152,7 +153,7 @@ int arm_command(const struct arm *a, const char *command, bool settings, const c
         add_settings(w, &a->set);
     for (; more && *more; more++)
         add(w, *more);
-    return run_words(a, w, o, cancelled, user, e);
+    return run_words(a, w, 0, o, cancelled, user, e);
 }
 
 /* The one line that looks like a row. */
@@ -196,7 +197,7 @@ int arm_run(struct arm *a, const struct arm_test *t, int (*cancelled)(void *), v
     add_settings(w, &a->set);
     for (size_t i = 0; i < sizeof last / sizeof *last; i++)
         add(w, last[i]);
-    int rc = run_words(a, w, &o, cancelled, user, e);
+    int rc = run_words(a, w, a->limit_s, &o, cancelled, user, e);
     if (!rc) {
         rc = read_row(a, &o, row, e);
         child_output_free(&o);

@@ -40,7 +40,7 @@ const char *journal_path(const struct journal *j);
 /* ---- writing */
 
 struct journal_run {
-    const char *kind;     /* "bench", "ab", "verify", "check", "ladder", "trace", "perplexity" */
+    const char *kind;     /* "bench", "ab", "verify", "check", "ladder", "trace", "tune", "perplexity" */
     const char *command;  /* the command line; may be NULL */
     json_t *build, *machine, *model, *recipe; /* objects (lab/identity.h); NULL: had no part in it */
     json_t *config;       /* object: what was asked for; runs with another config are not one history. May be NULL */

@@ -6,6 +6,7 @@
 #include "lab/ab_record.h"
 #include "lab/shift.h"
 #include "lab/stats.h"
+#include "lab/verify.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -259,6 +260,47 @@ static int rederive_ladder(struct journal *j, int64_t id, json_t **verdict, stru
     return rc;
 }
 
+static const json_t *last_body(const json_t *records)
+{
+    return json_object_get(json_array_get(records, json_array_size(records) - 1), "body");
+}
+
+static int rederive_verify(struct journal *j, int64_t id, json_t **verdict, struct hone_error *e)
+{
+    json_t *found;
+    int rc = journal_records(j, id, "verdict", &found, e);
+    if (!rc && json_array_size(found) &&
+        !(*verdict = json_pack("{s:s}", "verdict", verify_class_name(verify_rederive(last_body(found))))))
+        rc = err_set(e, HONE_ERESOURCE, "no memory for a verdict");
+    json_decref(found);
+    return rc;
+}
+
+static int add_loss(void *user, const struct journal_sample *s)
+{
+    double *sum = user;
+    sum[0] += s->value;
+    sum[1]++;
+    return 0;
+}
+
+/* Windows are of one length, so the perplexity is the exponential of the mean of their losses. It is a figure, not a class: agreement is
+ * to within rounding, and shows as the same word. */
+static int rederive_perplexity(struct journal *j, int64_t id, json_t **verdict, bool *agrees, struct hone_error *e)
+{
+    double sum[2] = {0};
+    json_t *found;
+    int rc = journal_records(j, id, "verdict", &found, e);
+    if (!rc && json_array_size(found) && !(rc = journal_each_sample(j, id, add_loss, sum, e)) && sum[1] > 0) {
+        double derived = exp(sum[0] / sum[1]), recorded = json_number_value(json_object_get(last_body(found), "perplexity"));
+        *agrees = fabs(derived - recorded) <= 1e-9 * derived;
+        if (!(*verdict = json_pack("{s:f, s:I}", "perplexity", derived, "windows", (json_int_t)sum[1])))
+            rc = err_set(e, HONE_ERESOURCE, "no memory for a verdict");
+    }
+    json_decref(found);
+    return rc;
+}
+
 int journal_rederive(struct journal *j, const json_t *run, json_t **verdict, bool *agrees, struct hone_error *e)
 {
     struct hone_error own = {0};
@@ -273,10 +315,14 @@ int journal_rederive(struct journal *j, const json_t *run, json_t **verdict, boo
         rc = rederive_check(j, id, verdict, &own);
     else if (kind && !strcmp(kind, "ladder"))
         rc = rederive_ladder(j, id, verdict, &own);
+    else if (kind && !strcmp(kind, "verify"))
+        rc = rederive_verify(j, id, verdict, &own);
+    else if (kind && !strcmp(kind, "perplexity"))
+        rc = rederive_perplexity(j, id, verdict, agrees, &own);
     if (rc && e)
         *e = own;
     const json_t *recorded = json_object_get(run, "verdict");
-    if (!rc && *verdict && recorded)
+    if (!rc && json_object_get(*verdict, "verdict") && recorded)
         *agrees = json_equal(json_object_get(*verdict, "verdict"), json_object_get(recorded, "verdict"));
     return rc;
 }

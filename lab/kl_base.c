@@ -19,6 +19,7 @@
  * times the space. */
 #include "lab/kl_base.h"
 
+#include "base/hash.h"
 #include "base/rng.h"
 #include "hone.h"
 #include "model/gguf.h"
@@ -28,7 +29,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
 int kl_base_create(struct kl_base **out, int32_t n_ctx, int32_t first, int32_t n_vocab, int32_t top, uint64_t vocabulary,
                    const char *model, struct hone_error *e)
@@ -189,6 +190,52 @@ struct kl_row kl_base_compare(const struct kl_base *b, int64_t row, const float 
 
 /* ---- the file */
 
+enum { N_PARTS = 7 };
+#define SUMS_KEY "hone.kl_base.sums" /* XXH3 of each array's bytes */
+
+struct part {
+    const void *data;
+    size_t bytes;
+};
+
+/* The arrays in the order in which the file has them. */
+static void parts_of(const struct kl_base *b, struct part parts[N_PARTS])
+{
+    size_t rows = (size_t)b->n_rows, top = (size_t)b->top;
+    const struct part all[N_PARTS] = {{b->tokens, sizeof *b->tokens * (size_t)b->n_ctx * (size_t)b->n_chunks},
+                                      {b->ids, sizeof *b->ids * rows * top},
+                                      {b->logits, sizeof *b->logits * rows * top},
+                                      {b->drawn, sizeof *b->drawn * rows * KL_DRAWN},
+                                      {b->drawn_logits, sizeof *b->drawn_logits * rows * KL_DRAWN},
+                                      {b->log_sum, sizeof *b->log_sum * rows * 2},
+                                      {b->nll, sizeof *b->nll * rows}};
+    memcpy(parts, all, sizeof all);
+}
+
+static void sums_of(const struct part parts[N_PARTS], uint64_t sums[N_PARTS])
+{
+    for (int i = 0; i < N_PARTS; i++)
+        sums[i] = hash64(parts[i].data, parts[i].bytes);
+}
+
+/* Bytes that changed on a disk or on a way can be a base that is possible and wrong. */
+static int check_sums(const struct kl_base *b, const struct gguf *g, struct hone_error *e)
+{
+    static const char *const names[N_PARTS] = {"tokens", "ids", "logits", "drawn", "drawn_logits", "log_sum", "nll"};
+    struct part parts[N_PARTS];
+    uint64_t now[N_PARTS], then[N_PARTS];
+    const struct gguf_value *v = gguf_find(g, SUMS_KEY);
+    if (!v || v->type != GGUF_ARRAY || v->element != GGUF_U64 || v->n != N_PARTS)
+        return err_set(e, HONE_EINPUT, "%s: no key " SUMS_KEY " with %d numbers", g->path, N_PARTS);
+    memcpy(then, v->data, sizeof then);
+    parts_of(b, parts);
+    sums_of(parts, now);
+    for (int i = 0; i < N_PARTS; i++)
+        if (now[i] != then[i])
+            return err_set(e, HONE_EINPUT, "%s: the bytes of the tensor %s are not those that were written", g->path, names[i]);
+    return 0;
+}
+
 int kl_base_write(const struct kl_base *b, const char *path, struct hone_error *e)
 {
     struct gguf_writer *w;
@@ -210,18 +257,12 @@ int kl_base_write(const struct kl_base *b, const char *path, struct hone_error *
     gguf_write_tensor(w, "drawn_logits", FORMAT_F32, 2, (int64_t[]){KL_DRAWN, b->n_rows});
     gguf_write_tensor(w, "log_sum", FORMAT_F32, 2, (int64_t[]){2, b->n_rows});
     gguf_write_tensor(w, "nll", FORMAT_F32, 1, &b->n_rows);
-    size_t rows = (size_t)b->n_rows, top = (size_t)b->top;
-    const struct {
-        const void *data;
-        size_t bytes;
-    } parts[] = {{b->tokens, sizeof *b->tokens * (size_t)b->n_ctx * (size_t)b->n_chunks},
-                 {b->ids, sizeof *b->ids * rows * top},
-                 {b->logits, sizeof *b->logits * rows * top},
-                 {b->drawn, sizeof *b->drawn * rows * KL_DRAWN},
-                 {b->drawn_logits, sizeof *b->drawn_logits * rows * KL_DRAWN},
-                 {b->log_sum, sizeof *b->log_sum * rows * 2},
-                 {b->nll, sizeof *b->nll * rows}};
-    for (size_t i = 0; i < sizeof parts / sizeof *parts && !rc; i++)
+    struct part parts[N_PARTS];
+    uint64_t sums[N_PARTS];
+    parts_of(b, parts);
+    sums_of(parts, sums);
+    gguf_write_array(w, SUMS_KEY, GGUF_U64, sums, N_PARTS);
+    for (size_t i = 0; i < N_PARTS && !rc; i++)
         rc = gguf_write_data(w, parts[i].data, parts[i].bytes, e);
     int closed = gguf_writer_close(w, !rc, e);
     return rc ? rc : closed;
@@ -354,7 +395,8 @@ static int read_arrays(struct kl_base *b, const struct gguf *g, struct hone_erro
     if (!(p.from = read_array(g, "nll", FORMAT_F32, b->n_rows, &one, e)))
         return HONE_EINPUT;
     b->nll = p.floats;
-    return check_all(b, e);
+    int rc = check_all(b, e);
+    return rc ? rc : check_sums(b, g, e);
 }
 
 /* Takes g. */

@@ -202,6 +202,11 @@ static int64_t throttle_events(const char *root)
     return sum;
 }
 
+static int64_t nanoseconds(struct timeval t)
+{
+    return (int64_t)t.tv_sec * 1000000000 + (int64_t)t.tv_usec * 1000;
+}
+
 void machine_look(struct machine_state *s, const char *root)
 {
     char text[1 << 14];
@@ -212,6 +217,8 @@ void machine_look(struct machine_state *s, const char *root)
     look_at_processors(s, root);
     if (!clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &own))
         s->own = (int64_t)own.tv_sec * 1000000000 + own.tv_nsec;
+    if (s->own >= 0 && !getrusage(RUSAGE_CHILDREN, &use)) /* a sample in a fresh process is not another's work */
+        s->own += nanoseconds(use.ru_utime) + nanoseconds(use.ru_stime);
     if (!getrusage(RUSAGE_SELF, &use))
         s->switched = use.ru_nivcsw;
     s->throttled = throttle_events(root);
@@ -292,6 +299,13 @@ static void warn_of_change(json_t *list, const struct machine_change *c)
         warn(list, "the control group's quota stopped this process for %.1f ms", (double)c->quota_throttled / 1e6);
     if (c->swapped > 0)
         warn(list, "the machine swapped %lld pages", (long long)c->swapped);
+}
+
+json_t *machine_change_warnings(const struct machine_change *c)
+{
+    json_t *list = json_array();
+    warn_of_change(list, c);
+    return list;
 }
 
 json_t *machine_warnings(const struct machine *m, const struct machine_change *c, const char *build, int n_threads)

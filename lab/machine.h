@@ -26,7 +26,7 @@ json_t *machine_json(const struct machine *m);
 struct machine_state {
     int64_t ns;                /* monotonic */
     int64_t busy, steal, idle; /* of all processors together, in nanoseconds */
-    int64_t own;               /* processor time of this process */
+    int64_t own;               /* processor time of this process and of its children that have ended */
     int64_t throttled,
         quota_throttled;      /* thermal events of all cores; nanoseconds that the control group waited for its quota */
     int64_t swapped;          /* pages in and out */
@@ -50,6 +50,9 @@ json_t *machine_change_json(const struct machine_change *c);
 /* A list of sentences, empty where all is well: what about the machine, the build (hone_build()) or the number of threads makes
  * what was measured doubtful. c may be NULL: nothing was measured yet. */
 json_t *machine_warnings(const struct machine *m, const struct machine_change *c, const char *build, int n_threads);
+
+/* Those of what happened alone. */
+json_t *machine_change_warnings(const struct machine_change *c);
 
 /* Resets the kernel's mark of this process' largest resident set, where it lets us; the mark, in bytes. */
 bool machine_peak_reset(void);

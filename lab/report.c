@@ -545,7 +545,7 @@ static int checks(const struct making *m)
 
 static int all_runs(const struct making *m)
 {
-    static const char *const columns[] = {"run", "when", "kind", "status", "samples", "model", "commit", "command"};
+    static const char *const columns[] = {"run", "when", "kind", "test", "status", "samples", "model", "commit", "command"};
     json_t *runs, *run;
     size_t i;
     int rc = list_runs(m, NULL, SHOWN_RUNS, &runs);
@@ -564,6 +564,7 @@ static int all_runs(const struct making *m)
         report_cell(s, PLOT_PLAIN, "%lld", whole(run, "id"));
         report_cell(s, PLOT_PLAIN, "%s", minute(run, time));
         report_cell(s, PLOT_PLAIN, "%s", word(run, "kind", NULL));
+        report_cell(s, PLOT_PLAIN, "%s", word(json_object_get(run, "config"), "test", NULL));
         report_cell(s, strcmp(status, "done") ? PLOT_WEAK : PLOT_PLAIN, "%s", status);
         report_cell(s, PLOT_PLAIN, "%lld", whole(run, "samples"));
         report_cell(s, PLOT_PLAIN, "%s", word(run, "model", "name"));

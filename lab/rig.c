@@ -32,6 +32,9 @@ enum { PROBE_TOKENS = 16, PROBE_DEPTH = 16, MIN_REPEATS = 3, MAX_REPEATS = 400 }
  * is the machine, from second to second; more blocks in the same time tell more. */
 static const double fresh_s = 0.1, session_s = 0.04;
 static const double decile = 0.1;
+/* A program that hangs must not hold a night's comparison up: a first run may take as long as a large model's load does, a later one so
+ * many times what the first took, and a minute. */
+enum { FIRST_LIMIT_S = 3600, LATER_LIMIT = 30, LATER_LIMIT_S = 60 };
 
 static void tell(const struct rig *r, const char *what)
 {
@@ -165,9 +168,12 @@ static int fresh_open(struct rig *r, int i, double *run_s, struct hone_error *e)
     struct arm *a = &r->arms[i];
     struct arm_test t = probe_test(r);
     json_t *row = NULL;
+    int64_t start = clock_ns();
     int rc = arm_open(a, e);
+    a->limit_s = FIRST_LIMIT_S;
     if (!rc)
         rc = fresh_row(r, a, &t, &row, e);
+    a->limit_s = LATER_LIMIT_S + LATER_LIMIT * (double)(clock_ns() - start) / 1e9;
     if (!rc && !json_is_object(json_object_get(row, "build")))
         rc = err_set(e, HONE_EINPUT, "arm '%s': its `bench` does not say which build it is: too old to be compared", a->spec);
     if (!rc) {
@@ -363,9 +369,11 @@ int rig_open(struct rig *r, struct arm *arms, int n_arms, const struct rig_optio
     double run_s = 0;
     for (int i = 0; i < n_arms && !rc; i++) {
         double s = 0;
+        int64_t start = clock_ns();
         tell(r, "a first run of each arm");
         rc = o->in_process ? session_open(r, i, &s, e) : fresh_open(r, i, &s, e);
         run_s = s > run_s ? s : run_s;
+        r->sample_s = fmax(r->sample_s, (double)(clock_ns() - start) / 1e9 - MIN_REPEATS * s);
         if (!rc && cancelled(r))
             rc = err_set(e, HONE_ECANCELED, "cancelled");
     }
@@ -373,8 +381,10 @@ int rig_open(struct rig *r, struct arm *arms, int n_arms, const struct rig_optio
         tell(r, "hashing the model");
         rc = identify_model(r, i, e);
     }
-    if (!rc)
+    if (!rc) {
         choose_length(r, run_s);
+        r->sample_s += r->test.repeats * r->run_s;
+    }
     return rc;
 }
 

@@ -35,6 +35,7 @@ struct rig {
         int64_t size, mtime, inode;
     } * files;            /* of each arm, as they were at the start */
     double run_s;         /* one run of the test, about */
+    double sample_s;      /* a whole sample with the start of its process or session, about */
     struct sha256 *first; /* of each arm: the hash of its first run's output; hex "": unknown */
 };
 

@@ -110,7 +110,24 @@ static int measure(struct tune *t, struct hone_session *s, const struct hone_mod
     return 0;
 }
 
-static int round_run(struct tune *t, int round, const struct hone_model *m, const struct tune_options *o, struct hone_error *e)
+/* A session for what comes next, known to whoever cancels, in place of the one before. */
+static int take_session(struct hone_session **s, const struct hone_model *m, const struct hone_session_params *p, const struct tune_options *o,
+                        void *user, struct hone_error *e)
+{
+    int rc = hone_session_create(s, m, p, e);
+    if (!rc && o->session_runs)
+        o->session_runs(user, *s);
+    return rc;
+}
+
+static void leave_session(struct hone_session *s, const struct tune_options *o, void *user)
+{
+    if (o->session_runs)
+        o->session_runs(user, NULL);
+    hone_session_free(s);
+}
+
+static int round_run(struct tune *t, int round, const struct hone_model *m, const struct tune_options *o, void *user, struct hone_error *e)
 {
     char gates[4000];
     snprintf(gates, sizeof gates, "%s", o->base);
@@ -120,8 +137,8 @@ static int round_run(struct tune *t, int round, const struct hone_model *m, cons
     struct hone_session_params p = o->session;
     p.gates = gates;
     p.recipe = NULL;
-    struct hone_session *s;
-    int rc = hone_session_create(&s, m, &p, e);
+    struct hone_session *s = NULL;
+    int rc = take_session(&s, m, &p, o, user, e);
     for (int i = 0; i < t->n && !rc; i++) /* what an earlier round left of the table's choice for ops with fewer variants stays */
         if (round < t->choices[i].n_variants)
             t->choices[i].decode_ns[round] = t->choices[i].prefill_ns[round] = 0;
@@ -129,7 +146,7 @@ static int round_run(struct tune *t, int round, const struct hone_model *m, cons
         rc = measure(t, s, m, o, false, e);
     if (!rc)
         rc = measure(t, s, m, o, true, e);
-    hone_session_free(s);
+    leave_session(s, o, user);
     return rc;
 }
 
@@ -163,7 +180,7 @@ static void choose(struct tune *t, double margin)
     }
 }
 
-static int verify(struct tune *t, const struct hone_model *m, const struct tune_options *o, struct hone_error *e)
+static int verify(struct tune *t, const struct hone_model *m, const struct tune_options *o, void *user, struct hone_error *e)
 {
     struct reference ref;
     struct hone_session *s = NULL;
@@ -173,12 +190,12 @@ static int verify(struct tune *t, const struct hone_model *m, const struct tune_
     int rc = reference_make(&ref, m, &o->session, 4, 24, 24, NULL, NULL, NULL, e);
     if (rc)
         return rc;
-    rc = hone_session_create(&s, m, &p, e);
+    rc = take_session(&s, m, &p, o, user, e);
     if (!rc)
         rc = reference_compare(&ref, s, &t->right, e);
     if (!rc)
         comparison_judge_for(&t->right, m, 0.01);
-    hone_session_free(s);
+    leave_session(s, o, user);
     reference_free(&ref);
     return rc;
 }
@@ -203,13 +220,13 @@ int tune_run(struct tune *t, const struct hone_model *m, const struct tune_optio
     for (int i = 0; i < t->n; i++)
         rounds = t->choices[i].n_variants > rounds ? t->choices[i].n_variants : rounds;
     for (int r = 0; r < rounds && !rc; r++) {
-        rc = round_run(t, r, m, o, e);
+        rc = round_run(t, r, m, o, user, e);
         if (!rc && progress && progress(user, (float)(r + 1) / (float)(rounds + 1)))
             rc = err_set(e, HONE_ECANCELED, "cancelled");
     }
     if (!rc) {
         choose(t, o->margin);
-        rc = verify(t, m, o, e);
+        rc = verify(t, m, o, user, e);
     }
     if (rc)
         tune_free(t);

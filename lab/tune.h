@@ -25,6 +25,7 @@ struct tune_options {
     int repeats;
     int n_threads;
     const char *base;        /* gates that stand in every round and in the recipe, a line each ("fuse=off\n"); "": none */
+    void (*session_runs)(void *user, struct hone_session *s); /* the one that runs from now on (NULL: none), for a cancel; may be NULL */
     double margin;           /* how much faster than the table's own choice another must be, e.g. 0.02 */
 };
 

@@ -151,5 +151,7 @@ void verify_nodes_compare(struct verify_nodes *n, const struct node_lists *l);
 int verify_nodes_first(const json_t *a, const json_t *b, int *in_b);
 /* verify_judge.c: class, reasons and notes from all that was found. */
 void verify_judge(struct verify *v);
+/* The class again, from the figures of a recorded verify_json: arrays compared anew, divergence and loss held to their bounds. */
+enum verify_class verify_rederive(const json_t *recorded);
 
 #endif

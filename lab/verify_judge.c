@@ -161,3 +161,46 @@ void verify_judge(struct verify *v)
     }
     v->verdict = classify(v);
 }
+
+static double figure(const json_t *object, const char *key)
+{
+    return json_number_value(json_object_get(object, key));
+}
+
+/* The teacher-forced part: whether the figures themselves are beyond their bounds, whatever was concluded from them. */
+static bool logits_differ(const json_t *recorded, bool synthetic)
+{
+    const json_t *logits = json_object_get(recorded, "logits"), *loss = json_object_get(recorded, "loss"),
+                 *bounds = json_object_get(recorded, "bounds");
+    const char *class = json_string_value(json_object_get(logits, "verdict"));
+    bool kl = figure(logits, "kl_mean") <= figure(bounds, "kl");
+    bool wrong = !class || !strcmp(class, compare_class_name(CLASS_DIFFERENT)) || figure(logits, "wrong") > 0;
+    if (!kl || (wrong && !(synthetic && figure(logits, "nmse") <= compare_bound())))
+        return true;
+    return !(fabs(figure(loss, "b") - figure(loss, "a")) - 2.33 * figure(loss, "difference_error") <= figure(bounds, "loss"));
+}
+
+enum verify_class verify_rederive(const json_t *recorded)
+{
+    const json_t *logits = json_object_get(recorded, "logits"), *nodes = json_object_get(recorded, "nodes"),
+                 *texts = json_object_get(recorded, "texts");
+    struct verify v = {.n_reasons = (int)json_array_size(json_object_get(recorded, "reasons")),
+                       .synthetic = json_is_true(json_object_get(recorded, "random_weights")),
+                       .n_degenerate = (int)figure(recorded, "texts_degenerate"),
+                       .o.n_texts = (int)json_array_size(texts)};
+    size_t i;
+    json_t *text;
+    json_array_foreach((json_t *)texts, i, text)
+    {
+        const json_t *b = json_object_get(text, "b");
+        v.arrays_equal += !b || json_equal(b, json_object_get(text, "a"));
+    }
+    v.logits.n = (size_t)figure(logits, "positions");
+    v.logits.equal = (size_t)figure(logits, "top1_equal");
+    v.logits.bits_equal = json_is_null(json_object_get(recorded, "first_different_bits"));
+    v.nodes.looked = json_is_object(nodes);
+    v.nodes.first.tensor[0] = json_is_object(json_object_get(nodes, "first"));
+    v.nodes.beyond.tensor[0] = json_is_object(json_object_get(nodes, "first_beyond_tolerance"));
+    v.n_reasons += !logits || logits_differ(recorded, v.synthetic);
+    return classify(&v);
+}

@@ -245,6 +245,8 @@ static void test_wrong_files(void **state)
         {"a drawn id behind the vocabulary", b->drawn, 0, 64, VOCAB, "a drawn token"},
         {"a drawn logit above the kept", b->drawn_logits, 0, 64, 0x42c80000, "a drawn token"},
         {"a loss that is none", b->nll, 0, 8, (int32_t)0xbf800000, "a loss that is none"},
+        {"another token", b->tokens, 4, 16, b->tokens[1] ^ 1, "the bytes of the tensor tokens"}, /* possible, and not what was written */
+        {"another loss", b->nll, 0, 8, 0x3f800000, "the bytes of the tensor nll"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         memcpy(copy, bytes, n);
@@ -255,7 +257,7 @@ static void test_wrong_files(void **state)
         const char *key;
         uint32_t value;
         const char *message;
-    } keys[] = {{"hone.kl_base.version", 2, "version is 2"},    {"hone.kl_base.n_ctx", 13, "has not the type and shape"},
+    } keys[] = {{"hone.kl_base.version", 3, "version is 3"},    {"hone.kl_base.n_ctx", 13, "has not the type and shape"},
                 {"hone.kl_base.n_ctx", 3, "n_ctx is 3"},        {"hone.kl_base.first", 0, "first is 0"},
                 {"hone.kl_base.first", CTX - 1, "first is 11"}, {"hone.kl_base.first", 5, "has not the type and shape"},
                 {"hone.kl_base.n_vocab", 3, "more ids"},        {"hone.kl_base.n_vocab", 0xffffffff, "n_vocab is"}};
