@@ -1,9 +1,11 @@
 """ab_validity.py: the table of ab_validity.sh.
 
     row MODE CASE RUN AT OUT     a comparison's JSON from stdin: a line to stdout, and as JSON to OUT
+    shuffle                      the lines of stdin in an order that is random and always the same
     summary OUT                  the counts; exit code 1 when one is not as it should be
 """
 import json
+import random
 import sys
 
 
@@ -58,5 +60,11 @@ def summary(out):
     return bad > 0
 
 
+def shuffle():
+    lines = sys.stdin.readlines()
+    random.Random(1).shuffle(lines)
+    sys.stdout.writelines(lines)
+
+
 if __name__ == "__main__":
-    sys.exit(row(*sys.argv[2:]) if sys.argv[1] == "row" else summary(sys.argv[2]))
+    sys.exit({"row": row, "shuffle": shuffle, "summary": summary}[sys.argv[1]](*sys.argv[2:]))

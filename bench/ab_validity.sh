@@ -32,7 +32,7 @@ for mode in $modes; do
         *) plan "$mode" "$c" "$n" ;;
         esac
     done
-done | shuf --random-source=/bin/sh >"$out.plan"
+done | python3 bench/ab_validity.py shuffle >"$out.plan"
 total=$(wc -l <"$out.plan")
 
 # From idle to one whole core in so many seconds, in slices of 50 ms.
