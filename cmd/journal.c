@@ -400,7 +400,7 @@ static int run_note(struct journal *j, int64_t id, const char *text)
     if (!text && !v->outcome && !v->supersedes)
         return cmd_refuse(HONE_EUSAGE, "journal: note what? give a text, --outcome or --supersedes");
     if (v->supersedes) {
-        int rc = parse_id(v->supersedes, &old);
+        int rc = parse_id(j, v->supersedes, &old);
         if (rc)
             return rc;
         if (journal_supersede(j, id, old, text, &e))

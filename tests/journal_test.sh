@@ -65,6 +65,7 @@ expect 0 '0 faults' env -u HONE_JOURNAL XDG_DATA_HOME="$tmp/data" "$hone" check 
 second=$("$hone" journal list --kind trace --limit 1 -o jsonl | sed -n 's/^{"id":\([0-9]*\),.*/\1/p')
 expect 0 'the runs differ in nothing' "$hone" journal compare "$trace" "$second"
 expect 0 'decode d0 step us' "$hone" journal compare "$trace" "$second"
+expect 0 'no series in common' "$hone" journal compare "$checked" "$second"
 expect 0 '"log_ratio"' "$hone" journal compare "$trace" "$second" -o json
 expect 0 'too few for a change' "$hone" journal regress --series 'decode*'
 expect 0 '"changes": \[\]' "$hone" journal regress --series 'decode*' -o json
@@ -75,7 +76,11 @@ expect 0 'noted' "$hone" journal note "$second" --supersedes "$trace" 'threads w
 [ "$("$hone" journal list --kind trace -o jsonl | wc -l)" = 1 ] || fail "a superseded run is listed"
 [ "$("$hone" journal list --kind trace --all -o jsonl | wc -l)" = 2 ] || fail "--all does not list a superseded run"
 expect 2 'note what' "$hone" journal note "$trace"
-expect 2 "no number of a run" "$hone" journal show x
+expect 2 "names no run" "$hone" journal show x
+expect 2 "names no run" "$hone" journal show last+1
+expect 2 "names no run" "$hone" journal show last-
+expect 3 "no run last-999" "$hone" journal show last-999
+expect 0 '^run  *[0-9]' "$hone" journal show last
 expect 2 'argument' "$hone" journal show
 expect 2 "no 'burn'" "$hone" journal burn
 expect 2 'a date' "$hone" journal list --since yesterday

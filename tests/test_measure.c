@@ -12,7 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static char folder[200], model_path[256];
@@ -270,6 +272,18 @@ static void test_machine(void **state)
     assert_true(a.busy == -1 && a.throttled == -1 && a.swapped == -1 && a.quota_throttled == -1);
     struct machine_change c = machine_between(&a, &a);
     assert_true(c.steal == -1 && c.others == -1 && c.throttled == -1);
+
+    pid_t child = fork(); /* a child's time is this program's, not another's */
+    for (volatile double x = 0; !child && x < 1e8; x++)
+        ;
+    if (!child)
+        _exit(0);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    struct rusage spent;
+    getrusage(RUSAGE_CHILDREN, &spent);
+    machine_look(&b, root);
+    assert_true(b.own - a.own >= (spent.ru_utime.tv_sec * 1000000 + spent.ru_utime.tv_usec) * 1000);
 
     put(root, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", "powersave\n");
     put(root, "/sys/kernel/mm/transparent_hugepage/enabled", "always madvise [never]\n");

@@ -137,6 +137,7 @@ assert j["a"]["weights_per_token"]["by_type"]["F16"] > 0 and len(j["a"]["tokens_
 assert j["logits"]["positions"] == 18 and len(j["texts"]) == 2 and len(j["texts"][0]["a"]) == 8
 PY
 expect 0 'verify' journal list
+expect 0 'it is the one that was recorded' journal show last
 # shellcheck disable=SC2086
 "$hone" verify -m "$m" --texts 12 -n 3000 --a kernel=ref --b kernel=ref --no-journal >"$tmp/out" 2>&1 &
 pid=$!
