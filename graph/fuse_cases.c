@@ -489,6 +489,9 @@ static const struct net_case gated_delta_net_cases[] = {
     {"70_tokens", 64, 1, 2, 70, 1, 2, DELTA_TILED, false, FILL_NORMAL},
     {"odd_size", 37, 1, 3, 5, 1, 2, DELTA_TILED, false, FILL_NORMAL},
     {"sequences", 64, 1, 2, 19, 4, 9, DELTA_TILED, false, FILL_NORMAL},
+    {"41_tokens_128", 128, 1, 2, 41, 1, 2, DELTA_TILED, false, FILL_NORMAL},
+    {"21_tokens_odd", 37, 1, 3, 21, 1, 2, DELTA_GROUPED, true, FILL_NORMAL},
+    {"long_sequences", 64, 1, 2, 60, 4, 9, DELTA_TILED, false, FILL_NORMAL},
     {"hostile", 48, 1, 2, 5, 1, 2, DELTA_TILED, false, FILL_HOSTILE},
 };
 

@@ -127,27 +127,29 @@ static const struct op_case attention[] = {FORMAT(F32, f32), FORMAT(F16, f16), F
                                            FORMAT(Q4_0, q4_0)};
 #undef FORMAT
 
-/* A layer of the Gated DeltaNet hybrids: Qwen 3.5 0.8B's heads, 16 of 128 each; six slots, of which two are in use. */
+/* A layer of the Gated DeltaNet hybrids: Qwen 3.5 0.8B's heads, 16 of 128 each; six slots, of which two are in use, or one where the
+ * sequence begins. */
 #define DELTA_ROWS(d, n, t, fill)                                                                                              \
     {                                                                                                                          \
         FORMAT_F32, {d, n, t}, FILL_##fill                                                                                     \
     }
-#define SLOTS                                                                                                                  \
+#define SLOTS(from)                                                                                                            \
     {                                                                                                                          \
-        FORMAT_I32, {2, 1}, FILL_ASCENDING, STRIDES_PLAIN, 2                                                                   \
+        FORMAT_I32, {2, 1}, FILL_ASCENDING, STRIDES_PLAIN, from                                                                \
     }
-#define DELTA(name, t)                                                                                                         \
+#define DELTA(name, t, from)                                                                                                   \
     {                                                                                                                          \
         name, {DELTA_ROWS(128, 16, t, UNIT),   DELTA_ROWS(128, 16, t, UNIT),                                                   \
                DELTA_ROWS(128, 16, t, NORMAL), DELTA_ROWS(16, t, 1, NEGATIVE),                                                 \
                DELTA_ROWS(16, t, 1, SHARE),    {FORMAT_F32, {128, 128, 16, 6}, FILL_NORMAL},                                   \
-               {FORMAT_I32, {t}, FILL_ZERO},   SLOTS},                                                                         \
+               {FORMAT_I32, {t}, FILL_ZERO},   SLOTS(from)},                                                                   \
             &(const struct gated_delta_rule_params)                                                                            \
         {                                                                                                                      \
             0.088f, DELTA_TILED                                                                                                \
         }                                                                                                                      \
     }
-static const struct op_case gated_delta_rule[] = {DELTA("real_decode", 1), DELTA("real_prefill", 128)};
+static const struct op_case gated_delta_rule[] = {DELTA("real_decode", 1, 2), DELTA("real_prefill", 128, 2),
+                                                  DELTA("real_begin", 128, -1)};
 
 #define CONV(name, t)                                                                                                          \
     {                                                                                                                          \
@@ -156,7 +158,7 @@ static const struct op_case gated_delta_rule[] = {DELTA("real_decode", 1), DELTA
              {FORMAT_F32, {4, 6144}, FILL_NORMAL},                                                                             \
              {FORMAT_F32, {6144, 3, 6}, FILL_NORMAL},                                                                          \
              {FORMAT_I32, {t}, FILL_ZERO},                                                                                     \
-             SLOTS},                                                                                                           \
+             SLOTS(2)},                                                                                                           \
             NULL                                                                                                               \
     }
 static const struct op_case ssm_conv[] = {CONV("real_decode", 1), CONV("real_prefill", 128)};

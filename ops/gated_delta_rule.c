@@ -9,7 +9,8 @@
  *
  * The reference keeps S in double through the tokens of a step and rounds it to f32 where the step ends, as a kernel's state
  * is: so steps of another length differ by that rounding alone. The chunked form of the paper, matrix products over blocks of
- * tokens, is a kernel's business; the definition is one token after the other. A worker owns whole heads. */
+ * tokens, is a kernel's business (backends/cpu/delta_chunk.h); the definition is one token after the other. A worker owns whole
+ * heads. */
 #include "ops/gated_delta_rule.h"
 #include "ops/recurrent.h"
 
@@ -216,6 +217,41 @@ static const struct op_case cases[] = {
     {"some_without_tokens", {VALUES(64, 64, 1, 2, 3, 16), OF(3, 8), SLOTS(8, 16)}, PARAMS(0.125f, DELTA_TILED)},
     {"stray_sequences", {VALUES(64, 64, 1, 2, 9, 9), OF(9, 6), SLOTS(3, 9)}, PARAMS(0.125f, DELTA_TILED)},
     {"no_tokens", {VALUES(64, 64, 1, 2, -1, 2), OF_ONE(-1), SLOTS(1, 2)}, PARAMS(0.125f, DELTA_TILED)},
+    {"eight_tokens", {VALUES(64, 64, 1, 2, 8, 2), OF_ONE(8), SLOTS(1, 2)}, PARAMS(0.125f, DELTA_TILED)},
+    {"77_tokens_128", {VALUES(128, 128, 1, 2, 77, 2), OF_ONE(77), SLOTS(1, 2)}, PARAMS(0.088f, DELTA_TILED)},
+    {"begins_90", {VALUES(64, 64, 1, 2, 90, 2), OF_ONE(90), FROM(-1)}, PARAMS(0.125f, DELTA_TILED)},
+    {"odd_heads_21", {VALUES(37, 53, 1, 3, 21, 2), OF_ONE(21), SLOTS(1, 2)}, PARAMS(0.2f, DELTA_TILED)},
+    {"wide_values_18", {VALUES(16, 96, 2, 2, 18, 2), OF_ONE(18), SLOTS(1, 2)}, PARAMS(0.25f, DELTA_TILED)},
+    {"same_slot_40", {VALUES(64, 64, 1, 2, 40, 1), OF_ONE(40), {FORMAT_I32, {2, 1}, FILL_ZERO}}, PARAMS(0.125f, DELTA_TILED)},
+    {"long_sequences", {VALUES(64, 64, 1, 2, 90, 9), OF(90, 5), SLOTS(4, 9)}, PARAMS(0.125f, DELTA_TILED)},
+    {"no_decay_90",
+     {HEADS(64, 1, 90, UNIT),
+      HEADS(64, 1, 90, UNIT),
+      HEADS(64, 2, 90, NORMAL),
+      HEADS(2, 90, 1, ZERO),
+      {FORMAT_F32, {2, 90}, FILL_SHARE},
+      STATE(64, 64, 2, 2),
+      OF_ONE(90),
+      SLOTS(1, 2)},
+     PARAMS(0.125f, DELTA_TILED)},
+    {"padded_33",
+     {{FORMAT_F32, {64, 1, 33}, FILL_UNIT, STRIDES_PADDED},
+      {FORMAT_F32, {64, 1, 33}, FILL_UNIT, STRIDES_PADDED},
+      {FORMAT_F32, {64, 2, 33}, FILL_NORMAL, STRIDES_PADDED},
+      GATES(2, 33),
+      {FORMAT_F32, {64, 64, 2, 2}, FILL_NORMAL, STRIDES_PADDED},
+      OF_ONE(33),
+      SLOTS(1, 2)},
+     PARAMS(0.125f, DELTA_TILED)},
+    {"hostile_33",
+     {HEADS(48, 1, 33, UNIT),
+      HEADS(48, 1, 33, UNIT),
+      HEADS(48, 2, 33, HOSTILE),
+      GATES(2, 33),
+      {FORMAT_F32, {48, 48, 2, 2}, FILL_HOSTILE},
+      OF_ONE(33),
+      SLOTS(1, 2)},
+     PARAMS(0.144f, DELTA_TILED)},
     {"no_decay",
      {HEADS(64, 1, 7, UNIT),
       HEADS(64, 1, 7, UNIT),

@@ -62,6 +62,7 @@ static int set_up(void **state)
     load_poison("products");
     load_poison("values");
     load_poison("attention");
+    load_poison("recurrent");
     int n_backends, n;
     const struct kernel *const *kernels = backend_list(&n_backends)[0]->kernels(&n);
     for (int i = 0; i < n; i++)
@@ -311,6 +312,15 @@ static const struct {
     {"kv_write", "cell_unchecked", "damage bits", "cell_below_zero"},
     {"kv_write", "heads_swapped", "bits", "batch_f16"},
     {"kv_write", "half_truncated", "bits", "batch_f16"},
+    {"gated_delta_rule", "rule_right", "", ""},
+    {"gated_delta_rule", "border_decay", "value nmse", "77_tokens_128"},
+    {"gated_delta_rule", "chunk_stale", "value nmse", "begins_90"},
+    {"gated_delta_rule", "self_missed", "value nmse", "decode_128"},
+    {"gated_delta_rule", "heads_grouped", "value nmse", "batch_64"},
+    {"gated_delta_rule", "slot_unchecked", "value nmse", "begins"},
+    {"gated_delta_rule", "slot_exchanged", "value nmse repeat damage", "decode_128"},
+    {"gated_delta_rule", "strays_left", "nan", "stray_sequences"},
+    {"gated_delta_rule", "order_lost", "value nmse", "two_tokens"},
 };
 enum { N_POISON = sizeof poison / sizeof *poison };
 

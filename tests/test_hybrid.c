@@ -61,19 +61,19 @@ static void hold(const char *how, const float *got, const float *want, size_t n,
         fail_msg("%s: normalised mean squared error %.3g, allowed is %.3g", how, error, bound);
 }
 
-/* 200 tokens at once, in steps of 1, 7 and 24, and cut by a batch limit; on references and on fast kernels, fused and not. */
+/* 200 tokens at once, in steps of 1, 7, 24 and 64, and cut by a batch limit; on references and on fast kernels, fused and not. */
 static void test_long(void **unused)
 {
     (void)unused;
     static const struct {
         const char *name, *gates;
-        double bound; /* references round a state once a step, fast kernels at every token */
+        double bound; /* references round a state once a step, fast kernels at every token or chunk */
     } ways[] = {{"references", "kernel=ref", 1e-11}, {"fast", "", 1e-9}, {"fast, not fused", "fuse=off", 1e-9}};
-    static const size_t chunks[] = {1, 7, 24};
+    static const size_t chunks[] = {1, 7, 24, 64};
     for (size_t w = 0; w < sizeof ways / sizeof *ways; w++) {
         struct hone_session *s = session(model, ways[w].gates, 1, 512);
         feed(s, 0, ids, N, N, once);
-        for (size_t c = 0; c < 3; c++) {
+        for (size_t c = 0; c < sizeof chunks / sizeof *chunks; c++) {
             char how[64];
             struct hone_error e = {0};
             snprintf(how, sizeof how, "%s, steps of %zu", ways[w].name, chunks[c]);

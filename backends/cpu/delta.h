@@ -1,163 +1,26 @@
-/* delta.h: the gated delta rule for one head, and the kernel of gated_delta_rule: a state S [d_k][d_v], rows of values one
- * behind the other, that each token decays, reads twice and corrects.
+/* delta.h: the kernel of gated_delta_rule, and what it shares with that of gated_delta_net: the states of a sequence, and the
+ * choice between steps and chunks.
  *
- * With kv = S k and qv = S q taken of the state as it was, a token is
- *   delta = beta (v - decay kv);  S = decay S + k delta^T;  y = scale (decay qv + (q . k) delta),
- * so both sums come from one pass over S, and the correction of one token and the sums of the next from another: two passes for
- * one token, one for each of many. Vectors run over values, so nothing is summed across lanes; a column's sum goes over the
- * keys in order, in whatever way it is cut: a step of one token and a step of many give the same bits.
- *
- * One token: the rows stream from the old slot to the new one, whole rows where registers allow, and the second pass finds
- * them in the second-level cache. The bound is reading and writing 64 KB a head of 128: 16 heads take a core of Emerald Rapids
- * 81 us, and 54 where both slots are one; stores past the cache take 118, asking for the new slot's lines ahead 97. Many
- * tokens: DELTA_COLUMNS vectors of columns at a time lie compact in the first-level cache (32 KB) while the tokens go by, four
- * operations an element and token: 0.82 us a head and token, where two operations a cycle at 2.7 GHz allow 0.76. The chunked
- * form of the paper saves the decay, one operation of the four, and adds a quarter of one in chunks of 16: not taken, for a
- * fifth of what is a fourteenth of a prefill. */
+ * A worker owns whole heads of values and takes the tokens of a sequence in blocks of DELTA_BLOCK. A block of DELTA_FEW tokens
+ * or more goes in chunks (delta_chunk.h), fewer go one by one (delta_step.h); which of the two is decided by how many tokens of
+ * the sequence the step has, never by threads or what else is in the step, so the same step gives the same bits. */
 #ifndef BACKENDS_CPU_DELTA_H
 #define BACKENDS_CPU_DELTA_H
 
-#include "backends/cpu/floats_math.h"
+#include "backends/cpu/delta_chunk.h"
 #include "backends/cpu/rows.h"
 #include "ops/gated_delta_rule.h"
 #include "ops/recurrent.h"
 
-enum {
-    DELTA_COLUMNS = V == 16 ? 4 : 2, /* vectors at a time, of many tokens: sums, deltas and rows fit the registers */
-    DELTA_WIDE = V == 16 ? 8 : 4,    /* of one token */
-    DELTA_MAX_KEYS = 256,
-    DELTA_BLOCK = 64 /* tokens a block */
-};
-
-/* What one token brings to a head, and where its result goes. */
-struct delta_token {
-    const float *q, *k, *v;
-    float *y;
-    float decay, beta, qk; /* qk: q . k */
-};
-
-/* One head of one sequence. from and to are its states, rows of d_v floats, row_bytes apart; from NULL: zeros; both may be one.
- */
-struct delta_head {
-    const char *from;
-    char *to;
-    size_t row_bytes;
-    int64_t d_k, d_v;
-    float scale;
-};
-
-INLINE float *delta_row(const char *state, const struct delta_head *h, int64_t i)
+/* A block of tokens, n_tokens > 0: all columns. */
+static inline void delta_block(const struct delta_head *h, struct delta_token *tokens, int n_tokens, struct delta_room *room)
 {
-    return (float *)(void *)(uintptr_t)(state + (size_t)i * h->row_bytes);
-}
-
-INLINE float delta_dot(const float *a, const float *b, int64_t n)
-{
-    vf sum = v_zero();
-    int64_t i = 0;
-    for (; i + V <= n; i += V)
-        sum = v_fma(v_load(a + i), v_load(b + i), sum);
-    if (i < n)
-        sum = v_fma(v_load_first(a + i, n - i), v_load_first(b + i, n - i), sum);
-    return v_sum(sum);
-}
-
-/* From the sums of a token's vector of columns: its delta; stores the result. */
-INLINE vf delta_result(const struct delta_token *t, vf scale, vf kv, vf qv, vf v, float *y, int64_t n)
-{
-    vf decay = v_all(t->decay), delta = v_all(t->beta) * v_fma(-decay, kv, v);
-    v_store_up_to(y, scale * v_fma(v_all(t->qk), delta, decay * qv), n);
-    return delta;
-}
-
-/* One token, `columns` whole vectors from column j on. */
-INLINE void delta_one(const struct delta_head *h, const struct delta_token *t, int64_t j, int columns)
-{
-    vf kv[DELTA_WIDE], qv[DELTA_WIDE], decay = v_all(t->decay), zero = v_zero();
-    UNROLL
-    for (int c = 0; c < columns; c++)
-        kv[c] = qv[c] = zero;
-    for (int64_t i = 0; i < h->d_k && h->from; i++) {
-        const float *row = delta_row(h->from, h, i) + j;
-        vf k = v_all(t->k[i]), q = v_all(t->q[i]);
-        UNROLL
-        for (int c = 0; c < columns; c++) {
-            vf s = v_load(row + c * V);
-            kv[c] = v_fma(s, k, kv[c]);
-            qv[c] = v_fma(s, q, qv[c]);
-        }
+    if (n_tokens >= DELTA_FEW) {
+        delta_chunks(h, tokens, n_tokens, room);
+        return;
     }
-    UNROLL
-    for (int c = 0; c < columns; c++)
-        kv[c] = delta_result(t, v_all(h->scale), kv[c], qv[c], v_load(t->v + j + c * V), t->y + j + c * V, V);
-    for (int64_t i = 0; i < h->d_k; i++) {
-        const float *row = h->from ? delta_row(h->from, h, i) + j : NULL;
-        float *next = delta_row(h->to, h, i) + j;
-        vf k = v_all(t->k[i]);
-        UNROLL
-        for (int c = 0; c < columns; c++) {
-            vf s = row ? v_load(row + c * V) : zero;
-            v_store(next + c * V, v_fma(k, kv[c], decay * s));
-        }
-    }
-}
-
-/* Many tokens, up to `columns` vectors: n columns from j on. room: [d_k][columns * V] floats, aligned. The first token finds
- * what the last block left: no delta. */
-INLINE void delta_many(const struct delta_head *h, const struct delta_token *tokens, int n_tokens, int64_t j, int64_t n,
-                       int columns, float *room)
-{
-    const int width = columns * V;
-    vf delta[DELTA_COLUMNS], scale = v_all(h->scale);
-    UNROLL
-    for (int c = 0; c < columns; c++)
-        delta[c] = v_zero();
-    for (int64_t i = 0; i < h->d_k; i++)
-        UNROLL
-    for (int c = 0; c < columns; c++) {
-        vf s = v_zero();
-        if (h->from && n > c * V)
-            s = v_load_up_to(delta_row(h->from, h, i) + j + c * V, n - c * V);
-        v_store(room + i * width + c * V, s);
-    }
-    for (int t = 0; t < n_tokens; t++) {
-        const float *k = tokens[t].k, *q = tokens[t].q, *before = t ? tokens[t - 1].k : NULL;
-        vf kv[DELTA_COLUMNS], qv[DELTA_COLUMNS], decay = v_all(t ? tokens[t - 1].decay : 1);
-        UNROLL
-        for (int c = 0; c < columns; c++)
-            kv[c] = qv[c] = v_zero();
-        for (int64_t i = 0; i < h->d_k; i++) {
-            float *row = room + i * width;
-            vf k_i = v_all(k[i]), q_i = v_all(q[i]), before_i = v_all(before ? before[i] : 0);
-            UNROLL
-            for (int c = 0; c < columns; c++) {
-                vf s = v_load(row + c * V);
-                if (before) {
-                    s = v_fma(before_i, delta[c], decay * s);
-                    v_store(row + c * V, s);
-                }
-                kv[c] = v_fma(s, k_i, kv[c]);
-                qv[c] = v_fma(s, q_i, qv[c]);
-            }
-        }
-        UNROLL
-        for (int c = 0; c < columns; c++)
-            if (n > c * V)
-                delta[c] = delta_result(&tokens[t], scale, kv[c], qv[c], v_load_up_to(tokens[t].v + j + c * V, n - c * V),
-                                        tokens[t].y + j + c * V, n - c * V);
-    }
-    const struct delta_token *last = &tokens[n_tokens - 1];
-    for (int64_t i = 0; i < h->d_k; i++)
-        UNROLL
-    for (int c = 0; c < columns; c++)
-        if (n > c * V)
-            v_store_up_to(delta_row(h->to, h, i) + j + c * V,
-                          v_fma(v_all(last->k[i]), delta[c], v_all(last->decay) * v_load(room + i * width + c * V)), n - c * V);
-}
-
-/* All columns of a block of tokens, n_tokens > 0. room: [DELTA_MAX_KEYS][DELTA_COLUMNS * V] floats. */
-static inline void delta_block(const struct delta_head *h, const struct delta_token *tokens, int n_tokens, float *room)
-{
+    for (int t = 0; t < n_tokens; t++)
+        tokens[t].qk = delta_dot(tokens[t].q, tokens[t].k, h->d_k);
     int64_t j = 0;
     if (n_tokens == 1) {
         for (; j + DELTA_WIDE * V <= h->d_v; j += DELTA_WIDE * V)
@@ -166,9 +29,9 @@ static inline void delta_block(const struct delta_head *h, const struct delta_to
             delta_one(h, tokens, j, 1);
     }
     for (; j + DELTA_COLUMNS * V <= h->d_v; j += DELTA_COLUMNS * V)
-        delta_many(h, tokens, n_tokens, j, DELTA_COLUMNS * V, DELTA_COLUMNS, room);
+        delta_many(h, tokens, n_tokens, j, DELTA_COLUMNS * V, DELTA_COLUMNS, room->state);
     for (; j < h->d_v; j += V)
-        delta_many(h, tokens, n_tokens, j, h->d_v - j < V ? h->d_v - j : V, 1, room);
+        delta_many(h, tokens, n_tokens, j, h->d_v - j < V ? h->d_v - j : V, 1, room->state);
 }
 
 /* ---- what the kernels share */
@@ -189,10 +52,9 @@ INLINE float delta_value(const struct tensor *t, int64_t i0, int64_t i1, int64_t
     return x;
 }
 
-/* Room of delta_many. */
 static inline size_t delta_room_bytes(void)
 {
-    return sizeof(float) * DELTA_MAX_KEYS * DELTA_COLUMNS * V;
+    return (sizeof(struct delta_room) + 63) / 64 * 64;
 }
 
 /* The head's states of a sequence; what is left of it is written to `spare` where it has no slot. */
@@ -244,7 +106,6 @@ static inline void rule_tokens(const struct node *n, int64_t head, const int32_t
                                          .v = tensor_row(v, head, at, 0),
                                          .y = tensor_row(n->out, head, at, 0),
                                          .beta = delta_value(n->src[4], head, at, 0)};
-        tokens[t].qk = delta_dot(tokens[t].q, tokens[t].k, q->ne[0]);
         decays[t] = delta_value(n->src[3], head, at, 0);
     }
     for (int t = 0; t < n_tokens; t += V) {
@@ -260,7 +121,7 @@ static inline int rule_run(const struct exec *x, const struct node *n)
     const struct tensor *state = n->src[5], *sequences = n->src[6], *slots = n->src[7];
     const float scale = node_params(n, struct gated_delta_rule_params)->scale;
     char *at = x->worker.scratch;
-    float *room = (float *)(void *)at;
+    struct delta_room *room = (struct delta_room *)(void *)at;
     struct delta_token *tokens = (struct delta_token *)(void *)(at += delta_room_bytes());
     int32_t *list = (int32_t *)(void *)(at += DELTA_BLOCK * sizeof *tokens);
     char *spare = at + (sizeof *list * (size_t)n->out->ne[2] + 63) / 64 * 64;

@@ -29,7 +29,7 @@ static inline bool net_fits(const struct node *n, struct reason *r)
 
 /* What a worker has for a block of tokens. */
 struct net_room {
-    float *rule;  /* delta_many's */
+    struct delta_room *rule;
     float *q, *k; /* [DELTA_BLOCK][d_k]: normed */
     float decay[DELTA_BLOCK], beta[DELTA_BLOCK];
     struct delta_token tokens[DELTA_BLOCK];
@@ -91,8 +91,7 @@ static inline void net_tokens(const struct node *n, int64_t head, const int32_t 
                                                .v = tensor_row(v, head, list[t], 0),
                                                .y = tensor_row(n->out, head, list[t], 0),
                                                .decay = room->decay[t],
-                                               .beta = room->beta[t],
-                                               .qk = delta_dot(q_t, k_t, d_k)};
+                                               .beta = room->beta[t]};
     }
 }
 
@@ -129,7 +128,7 @@ static inline int net_run(const struct exec *x, const struct node *n)
     const float scale = node_params(n, struct gated_delta_rule_params)->scale;
     char *at = x->worker.scratch;
     struct net_room *room = (struct net_room *)(void *)(at + delta_room_bytes());
-    room->rule = (float *)(void *)at;
+    room->rule = (struct delta_room *)(void *)at;
     room->q = (float *)(void *)(at + delta_room_bytes() + (sizeof *room + 63) / 64 * 64);
     room->k = room->q + DELTA_BLOCK * state->ne[1];
     int32_t *list = (int32_t *)(void *)(room->k + DELTA_BLOCK * state->ne[1]);
