@@ -351,6 +351,15 @@ static void build_rope_case(struct fuse_case *c, const void *spec)
             0                                                                                                                  \
         }                                                                                                                      \
     }
+/* Each pair of formats that a cache may have. */
+#define PAIR(K, k, V, v)                                                                                                       \
+    {                                                                                                                          \
+        "pair_" k "_" v, 64, 64, 4, 2, 5, 20, 5, FORMAT_##K, FORMAT_##V, PLAIN(ROPE_NORM, 64, 10000), .cells = FILL_DISTINCT   \
+    }
+#define PAIRS_OF(K, k)                                                                                                         \
+    PAIR(K, k, F32, "f32"), PAIR(K, k, F16, "f16"), PAIR(K, k, BF16, "bf16"), PAIR(K, k, Q8_0, "q8_0"),                         \
+        PAIR(K, k, Q5_1, "q5_1"), PAIR(K, k, Q5_0, "q5_0"), PAIR(K, k, Q4_1, "q4_1"), PAIR(K, k, Q4_0, "q4_0")
+
 static const struct rope_case rope_kv_cases[] = {
     {"decode_f16", 64, 64, 9, 3, 1, 40, 17, FORMAT_F16, FORMAT_F16, PLAIN(ROPE_NORM, 64, 100000), .cells = FILL_INDEX},
     {"decode_neox", 128, 128, 8, 2, 1, 40, 900, FORMAT_F16, FORMAT_F16, PLAIN(ROPE_NEOX, 128, 1e6f), .cells = FILL_INDEX},
@@ -359,6 +368,14 @@ static const struct rope_case rope_kv_cases[] = {
     {"batch_bf16", 96, 96, 4, 4, 7, 20, 5, FORMAT_BF16, FORMAT_BF16, PLAIN(ROPE_NEOX, 96, 10000), .cells = FILL_DISTINCT},
     {"batch_q8_0", 64, 64, 4, 2, 7, 20, 5, FORMAT_Q8_0, FORMAT_Q8_0, PLAIN(ROPE_NORM, 64, 10000), .cells = FILL_DISTINCT},
     {"batch_q4_0", 64, 64, 4, 2, 7, 20, 5, FORMAT_Q4_0, FORMAT_Q4_0, PLAIN(ROPE_NEOX, 64, 10000), .cells = FILL_DISTINCT},
+    PAIRS_OF(F32, "f32"),
+    PAIRS_OF(F16, "f16"),
+    PAIRS_OF(BF16, "bf16"),
+    PAIRS_OF(Q8_0, "q8_0"),
+    PAIRS_OF(Q5_1, "q5_1"),
+    PAIRS_OF(Q5_0, "q5_0"),
+    PAIRS_OF(Q4_1, "q4_1"),
+    PAIRS_OF(Q4_0, "q4_0"),
     {"mixed", 128, 64, 4, 1, 5, 20, 5, FORMAT_Q8_0, FORMAT_F16, PLAIN(ROPE_NEOX, 128, 10000), .cells = FILL_DISTINCT},
     {"odd_part", 77, 77, 3, 3, 3, 9, 5, FORMAT_F16, FORMAT_F16, PLAIN(ROPE_NORM, 22, 10000), .cells = FILL_DISTINCT},
     {"factors", 64, 64, 6, 2, 3, 9, 60, FORMAT_F16, FORMAT_F16, PLAIN(ROPE_NORM, 64, 500000), .factors = true,

@@ -59,6 +59,8 @@ static int attention_shape(struct node *n, struct hone_error *e)
                          tensor_describe(q, a, sizeof a));
     if (!isfinite(p->scale) || !(p->softcap >= 0) || isinf(p->softcap) || p->window < 0)
         return op_refuse(n, e, "scale %g, softcap %g, window %d", (double)p->scale, (double)p->softcap, p->window);
+    if (!isfinite(p->temperature) || (p->temperature != 0 && p->temperature_period < 1))
+        return op_refuse(n, e, "temperature %g each %d positions", (double)p->temperature, p->temperature_period);
     return op_set_out(n, FORMAT_F32, (const int64_t[MAX_DIMS]){v->ne[0], q->ne[1], q->ne[2], 1}, e);
 }
 
@@ -81,6 +83,7 @@ struct query {
     const struct node *node;
     const struct dot *dot;
     int64_t head, kv_head, sequence, low, high; /* attends to positions low to high */
+    double scale;                               /* with its temperature */
     double *values, *scores, *sum;              /* [head_dim], [high - low + 1], [head_dim_v] */
     float *room;                                /* a row of K or V */
 };
@@ -90,6 +93,12 @@ static int64_t query_cell(const struct query *q, int64_t position)
 {
     int64_t cell = tensor_read_index(q->node->src[5], position, q->sequence);
     return cell < q->node->src[1]->ne[1] ? cell : -1;
+}
+
+static double scale_at(const struct attention_params *p, int64_t position)
+{
+    double periods = p->temperature != 0 && position > 0 ? floor((double)position / p->temperature_period) : 0;
+    return (double)p->scale * (1 + (double)p->temperature * log(1 + periods));
 }
 
 /* Fills the scores; returns the largest of them and the sink's. */
@@ -105,7 +114,7 @@ static double query_scores(const struct query *q, double sink)
         if (cell >= 0) {
             const float *row = tensor_read_row(k, cell, q->kv_head, 0, q->room);
             q->dot->block(&row, 1, q->values, d, 1, d, &score);
-            score *= (double)p->scale;
+            score *= q->scale;
             if (p->softcap > 0)
                 score = (double)p->softcap * tanh(score / (double)p->softcap);
         }
@@ -140,6 +149,7 @@ static void attention_query(const struct node *n, int64_t head, int64_t token, v
     q.high = tensor_read_index(n->src[3], token, 0);
     q.low = window && q.high >= window ? q.high - window + 1 : 0;
     q.sequence = tensor_read_index(n->src[4], token, 0);
+    q.scale = scale_at(node_params(n, struct attention_params), q.high);
     q.scores = scratch;
     q.values = q.scores + span_limit(n);
     q.sum = q.values + d;
@@ -219,6 +229,20 @@ struct cost attention_cost_at(const struct node *n, int64_t n_cells, int64_t n_p
         scale, 0, 0                                                                                                            \
     }
 
+/* Keys and values of two formats, by one token alone and by neighbours: kernels go different ways for them. Two heads a KV
+ * head, so that scores and values of several are made at once; cells out of order. */
+#define PAIR(K, k, V, v)                                                                                                       \
+    {"decode_" k "_" v,                                                                                                        \
+     {Q(64, 4, 1), KV(K, 64, 80, 2), KV(V, 64, 80, 2), FROM(1, 70), SEQUENCE_0(1), SHUFFLED(75, 1, 80)},                       \
+     PLAIN(0.125f)},                                                                                                           \
+    {                                                                                                                          \
+        "prefill_" k "_" v,                                                                                                    \
+            {Q(64, 4, 9), KV(K, 64, 80, 2), KV(V, 64, 80, 2), FROM(9, 60), SEQUENCE_0(9), SHUFFLED(75, 1, 80)}, PLAIN(0.125f)  \
+    }
+#define PAIRS_OF(K, k)                                                                                                         \
+    PAIR(K, k, F32, "f32"), PAIR(K, k, F16, "f16"), PAIR(K, k, BF16, "bf16"), PAIR(K, k, Q8_0, "q8_0"),                        \
+        PAIR(K, k, Q5_1, "q5_1"), PAIR(K, k, Q5_0, "q5_0"), PAIR(K, k, Q4_1, "q4_1"), PAIR(K, k, Q4_0, "q4_0")
+
 static const struct op_case cases[] = {
     {"one", {Q(1, 1, 1), KV(F32, 1, 1, 1), KV(F32, 1, 1, 1), FROM(1, 0), SEQUENCE_0(1), IN_ORDER(1)}, PLAIN(1)},
     {"first_token",
@@ -284,6 +308,14 @@ static const struct op_case cases[] = {
     {"kv_q4_0",
      {Q(64, 4, 3), KV(Q4_0, 64, 40, 2), KV(Q4_0, 64, 40, 2), FROM(3, 30), SEQUENCE_0(3), IN_ORDER(40)},
      PLAIN(0.125f)},
+    PAIRS_OF(F32, "f32"),
+    PAIRS_OF(F16, "f16"),
+    PAIRS_OF(BF16, "bf16"),
+    PAIRS_OF(Q8_0, "q8_0"),
+    PAIRS_OF(Q5_1, "q5_1"),
+    PAIRS_OF(Q5_0, "q5_0"),
+    PAIRS_OF(Q4_1, "q4_1"),
+    PAIRS_OF(Q4_0, "q4_0"),
     {"kv_mixed",
      {Q(128, 4, 3), KV(Q8_0, 128, 40, 2), KV(F16, 128, 40, 2), FROM(3, 30), SEQUENCE_0(3), IN_ORDER(40)},
      PLAIN(0.088f)},
@@ -320,6 +352,12 @@ static const struct op_case cases[] = {
       IN_ORDER(40),
       {FORMAT_F32, {8}, FILL_NORMAL}},
      &(const struct attention_params){0.125f, 0, 8}},
+    {"temperature",
+     {Q(64, 4, 20), KV(F16, 64, 60, 2), KV(F16, 64, 60, 2), FROM(20, 25), SEQUENCE_0(20), IN_ORDER(60)},
+     &(const struct attention_params){0.125f, 0, 0, 0.3f, 8}},
+    {"temperature_decode",
+     {Q(64, 4, 1), KV(F16, 64, 60, 2), KV(F16, 64, 60, 2), FROM(1, 55), SEQUENCE_0(1), IN_ORDER(60)},
+     &(const struct attention_params){0.125f, 30, 0, 0.5f, 16}},
     {"negative_positions",
      {Q(64, 4, 6), KV(F16, 64, 40, 2), KV(F16, 64, 40, 2), FROM(6, -3), SEQUENCE_0(6), IN_ORDER(40)},
      PLAIN(0.125f)},
@@ -367,6 +405,8 @@ static const struct op_param params[] = {
     {OP_REAL(struct attention_params, scale)},
     {OP_REAL(struct attention_params, softcap)},
     {OP_WHOLE(struct attention_params, window)},
+    {OP_REAL(struct attention_params, temperature)},
+    {OP_WHOLE(struct attention_params, temperature_period)},
     {NULL},
 };
 

@@ -7,8 +7,9 @@
  * out f32 [head_dim_v, n_head, n_tokens].
  *
  * Token t of sequence s at position p attends to positions lo..p, lo = window ? max(0, p - window + 1) : 0:
- *   a_j = softcap ? softcap * tanh(scale q.k_j / softcap) : scale q.k_j; out = sum_j softmax(a)_j v_j.
- * A sink is one more a_j whose value is zero. A negative position gives zeros. */
+ *   a_j = softcap ? softcap * tanh(s q.k_j / softcap) : s q.k_j; out = sum_j softmax(a)_j v_j,
+ * where s = scale (1 + temperature ln(1 + floor(p / temperature_period))): scale itself up to the first period, and where there
+ * is no temperature. A sink is one more a_j whose value is zero. A negative position gives zeros. */
 #ifndef OPS_ATTENTION_H
 #define OPS_ATTENTION_H
 
@@ -17,6 +18,9 @@
 struct attention_params {
     float scale, softcap; /* softcap 0: none */
     int32_t window;       /* 0: all positions up to the token's own */
+    float temperature; /* 0: none. How fast queries are turned up beyond each temperature_period positions (Llama 4, Ministral
+                          3) */
+    int32_t temperature_period;
 };
 
 /* The cost of a run that reads n_cells cells of each KV head, in n_pairs pairs of a token and a position that it attends to:

@@ -14,6 +14,8 @@
 #include "lab/compare.h"
 #include "lab/texts.h"
 
+#include "tests/golden/mistral3.h"
+
 #include <dirent.h>
 #include <unistd.h>
 
@@ -389,8 +391,89 @@ static void test_long_rope(void **state)
     subject_close(&u);
 }
 
+/* The place of a key's value in a file, and of its name. */
+static char *key_value(char *data, size_t size, const char *key, uint32_t type, char **name)
+{
+    uint64_t n = strlen(key);
+    char head[80];
+    memcpy(head, &n, sizeof n);
+    memcpy(head + sizeof n, key, n);
+    char *at = memmem(data, size, head, sizeof n + n);
+    assert_non_null(at);
+    assert_memory_equal(at + sizeof n + n, &type, sizeof type);
+    *name = at + sizeof n;
+    return at + sizeof n + n + sizeof type;
+}
+
+/* The mistral3 model with an original context of 8, and with a temperature where it named yarn_beta_fast (32, the default), as in
+ * golden/mistral3.py. */
+static void write_short_mistral3(const char *from, const char *to)
+{
+    static char data[2 << 20];
+    char *name;
+    FILE *f = fopen(from, "rb");
+    assert_non_null(f);
+    size_t size = fread(data, 1, sizeof data, f);
+    fclose(f);
+    const int32_t original = GOLDEN_ORIGINAL;
+    memcpy(key_value(data, size, "mistral3.rope.scaling.original_context_length", 4, &name), &original, sizeof original);
+    memcpy(key_value(data, size, "mistral3.rope.scaling.yarn_beta_fast", 6, &name), &golden_temperature, sizeof golden_temperature);
+    memcpy(name, "mistral3.attention.temperature_scale", strlen("mistral3.attention.temperature_scale"));
+    f = fopen(to, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, size, f), size);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* Beyond the original context queries are turned up by position and YaRN turns them: the logits of llama.cpp, in one step and in
+ * steps of 7; and within it nothing depends on the temperature. */
+static void test_mistral3_beyond(void **state)
+{
+    (void)state;
+    struct subject u;
+    struct hone_error e = {0};
+    char path[4200], copy[] = "/tmp/hone-mistral3-XXXXXX";
+    if (!subject_open(&u, data_folder(), "archs/mistral3", &e))
+        fail_msg("%s", e.message);
+    snprintf(path, sizeof path, "%s/archs/mistral3.gguf", data_folder());
+    int fd = mkstemp(copy);
+    assert_true(fd >= 0);
+    close(fd);
+    write_short_mistral3(path, copy);
+    hone_model_close(u.model);
+    assert_done(hone_model_open(&u.model, copy, &e), e);
+    unlink(copy);
+    assert_true(hone_model_n_ctx_train(u.model) > GOLDEN_ORIGINAL);
+    float *rows = rows_new(&u), *fast = rows_new(&u), kept[GOLDEN_ROWS * 160];
+    assert_int_equal(u.n_vocab, 160);
+    for (size_t chunk = 7; chunk <= 24; chunk += 17) {
+        struct hone_session *s = session_reference(u.model, 64, 1, 64, 2);
+        eval_chunked(&u, s, 0, u.tokens, u.n, chunk, rows);
+        hone_session_free(s);
+        for (int i = 0; i < GOLDEN_ROWS; i++)
+            memcpy(kept + i * 160, rows + golden_positions[i] * 160, 160 * sizeof *kept);
+        double error = nmse(kept, golden_logits, GOLDEN_ROWS * 160);
+        if (!(error <= bound))
+            fail_msg("chunks of %zu: normalised mean squared error %.3g", chunk, error);
+    }
+    /* And on fast kernels, which differ by their 8-bit activations. */
+    struct hone_session_params p = hone_session_defaults();
+    struct hone_session *s;
+    p.n_ctx = 64;
+    p.n_threads = 2;
+    assert_done(hone_session_create(&s, u.model, &p, &e), e);
+    eval_chunked(&u, s, 0, u.tokens, u.n, 20, fast);
+    hone_session_free(s);
+    assert_true(nmse(fast, rows, u.n * 160) < 1e-3);
+    assert_true(nmse(rows + 8 * 160, u.expected + 8 * 160, (u.n - 8) * 160) > 1e-3); /* not what it says with a longer original context */
+    free(rows);
+    free(fast);
+    subject_close(&u);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_archs), cmocka_unit_test(test_quants), cmocka_unit_test(test_long_rope)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_archs), cmocka_unit_test(test_quants), cmocka_unit_test(test_long_rope),
+                                       cmocka_unit_test(test_mistral3_beyond)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

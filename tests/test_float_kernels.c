@@ -129,7 +129,8 @@ static int64_t below(struct rng *r, int64_t n)
     return (int64_t)rng_below(r, (uint64_t)n);
 }
 
-static const enum format_id kv_formats[] = {FORMAT_F16, FORMAT_F32, FORMAT_BF16, FORMAT_Q8_0, FORMAT_Q4_0, FORMAT_Q5_1};
+static const enum format_id kv_formats[] = {FORMAT_F16,  FORMAT_F32,  FORMAT_BF16, FORMAT_Q8_0,
+                                            FORMAT_Q4_0, FORMAT_Q5_1, FORMAT_Q5_0, FORMAT_Q4_1};
 
 /* A random attention: whatever the op allows. */
 static void random_attention(struct rng *r, struct op_case *c, struct attention_params *p)
@@ -138,13 +139,15 @@ static void random_attention(struct rng *r, struct op_case *c, struct attention_
     int64_t d = dims[below(r, 8)], d_v = below(r, 4) ? d : 64, kv = 1 + below(r, 3), group = groups[below(r, 10)];
     int64_t tokens = below(r, 2) ? 1 : 1 + below(r, below(r, 2) ? 20 : 70), n_seq = 1 + below(r, 3), n_ctx = 1 + below(r, 700);
     int64_t cells = n_ctx * n_seq, from = below(r, n_ctx);
-    enum format_id k = kv_formats[below(r, 6)], v = kv_formats[below(r, 6)];
+    enum format_id k = kv_formats[below(r, 8)], v = kv_formats[below(r, 8)];
     k = d % 32 ? FORMAT_F16 : k;
     v = d_v % 32 ? FORMAT_BF16 : v;
     enum fill positions = below(r, 4) ? FILL_ASCENDING : FILL_INDEX;
     bool holes = below(r, 4) == 0; /* cells behind the cache: absent */
     *p = (struct attention_params){.scale = 1 / sqrtf((float)d), .softcap = below(r, 4) ? 0 : 5};
     p->window = below(r, 3) ? 0 : (int32_t)(1 + below(r, 300));
+    p->temperature = below(r, 4) ? 0 : 0.4f;
+    p->temperature_period = (int32_t)(1 + below(r, 200));
     *c = (struct op_case){.name = "random", .params = p};
     c->src[0] = (struct case_src){FORMAT_F32, {d, kv * group, tokens}, FILL_NORMAL, STRIDES_PLAIN, 0};
     c->src[1] = (struct case_src){k, {d, cells, kv}, FILL_NORMAL, below(r, 5) ? STRIDES_PLAIN : STRIDES_PADDED, 0};
@@ -348,14 +351,26 @@ static float any_float(struct rng *r)
     }
 }
 
+/* Blocks of values that lie, up to their own rounding, on the border between two codes of some format. */
+static void border_floats(struct rng *r, float *x, int n)
+{
+    static const int halves[] = {16, 30, 32, 62, 254};
+    for (int b = 0; b < n; b += 32) {
+        int h = halves[rng_below(r, 5)];
+        float a = (float)rng_normal(r), low = rng_below(r, 2) ? 0 : (float)rng_normal(r);
+        for (int i = 0; i < 32; i++)
+            x[b + i] = low + a * (float)((int)rng_below(r, (uint64_t)h + 1) - h / 2) / (float)h;
+    }
+}
+
 /* Every conversion of copy, on any bits, is the format's own: equal, or both no number. */
 static void test_copy_any_bits(void **state)
 {
     (void)state;
     const struct kernel *list[8];
-    static const enum format_id to[] = {FORMAT_F32, FORMAT_F16, FORMAT_BF16, FORMAT_Q8_0, FORMAT_Q4_0, FORMAT_Q5_0};
+    static const enum format_id to[] = {FORMAT_F32, FORMAT_F16, FORMAT_BF16, FORMAT_Q8_0, FORMAT_Q5_1, FORMAT_Q5_0, FORMAT_Q4_1, FORMAT_Q4_0};
     for (size_t f = 0; f < sizeof to / sizeof *to; f++)
-        for (uint64_t seed = 0; seed < 40; seed++) {
+        for (uint64_t seed = 0; seed < 60; seed++) {
             struct copy_params p = {(int32_t)to[f]};
             struct op_case spec = {.name = "bits", .params = &p};
             struct case_run c;
@@ -365,7 +380,9 @@ static void test_copy_any_bits(void **state)
             assert_int_equal(case_create_from(&c, OP_COPY, &spec, seed, &e), 0);
             float *x = c.src[0].data;
             for (int i = 0; i < 1056; i++)
-                x[i] = seed % 2 ? any_float(&r) : (float)rng_normal(&r) * (i % 32 == 0 ? 127 : 60);
+                x[i] = seed % 3 ? any_float(&r) : (float)rng_normal(&r) * (i % 32 == 0 ? 127 : 60);
+            if (seed % 3 == 1)
+                border_floats(&r, x, 1056);
             run_node(NULL, &c.node, 0);
             float *expected = output_copy(&c);
             struct tensor reference = c.out;

@@ -246,6 +246,9 @@ static void test_cache_rules(void **state)
     refused("not I32", ATTENTION(1, 0, 0), SRC(Q, KV, KV, f32(5, 1, 1), i32(5), MAP));
     refused("window -1", ATTENTION(1, 0, -1), SRC(Q, KV, KV, i32(5), i32(5), MAP));
     refused("softcap -1", ATTENTION(1, -1, 0), SRC(Q, KV, KV, i32(5), i32(5), MAP));
+    accepted(ATTENTION(1, 0, 0, 0.5f, 1), SRC(Q, KV, KV, i32(5), i32(5), MAP));
+    refused("temperature 0.5 each 0 positions", ATTENTION(1, 0, 0, 0.5f, 0), SRC(Q, KV, KV, i32(5), i32(5), MAP));
+    refused("temperature inf", ATTENTION(1, 0, 0, INFINITY, 4), SRC(Q, KV, KV, i32(5), i32(5), MAP));
     refused("scale nan", ATTENTION(fabsf(NAN), 0, 0), SRC(Q, KV, KV, i32(5), i32(5), MAP));
 #undef ATTENTION
 #undef Q

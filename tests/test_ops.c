@@ -301,6 +301,9 @@ static void naive_attention(const struct node *n, double *const *s, double *y)
     for (int64_t t = 0; t < q->ne[2]; t++)
         for (int64_t h = 0; h < q->ne[1]; h++) {
             int64_t position = (int64_t)s[3][t], group = h * k->ne[2] / q->ne[1];
+            double scale = (double)p->scale;
+            if (p->temperature != 0 && position > 0)
+                scale *= 1 + (double)p->temperature * log((double)(position / p->temperature_period + 1));
             double total = n->src[6] && position >= 0 ? exp(s[6][h]) : 0;
             double *out = y + at(n->out, 0, h, t, 0);
             memset(out, 0, sizeof *out * (size_t)v->ne[0]);
@@ -310,7 +313,7 @@ static void naive_attention(const struct node *n, double *const *s, double *y)
                 int64_t cell = (int64_t)s[5][j + (int64_t)s[4][t] * map->ne[0]];
                 double score = 0;
                 for (int64_t i = 0; i < q->ne[0]; i++)
-                    score += s[0][at(q, i, h, t, 0)] * s[1][at(k, i, cell, group, 0)] * (double)p->scale;
+                    score += s[0][at(q, i, h, t, 0)] * s[1][at(k, i, cell, group, 0)] * scale;
                 if (p->softcap > 0)
                     score = (double)p->softcap * tanh(score / (double)p->softcap);
                 total += exp(score); /* scores of cases are far from the range of exp */

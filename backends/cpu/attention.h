@@ -200,12 +200,20 @@ static inline int64_t tile_cost(const struct tile *t)
 
 /* ---- computing */
 
+/* By which a query at a position is multiplied. */
+static inline float attention_scale(const struct attention_params *p, int64_t position)
+{
+    if (p->temperature == 0 || position < p->temperature_period)
+        return p->scale;
+    return (float)((double)p->scale * (1 + (double)p->temperature * log1p((double)(position / p->temperature_period))));
+}
+
 /* The unit's queries, scaled, in rows token by token; the positions that each may see. */
 static void unit_load(const struct attention *a, const struct unit *u)
 {
-    vf scale = v_all(a->p->scale);
     for (int64_t t = 0, r = 0; t < u->tile->n; t++) {
         struct tile one = attention_token(a, u->tile->first + t);
+        vf scale = v_all(attention_scale(a->p, one.high));
         for (int64_t h = 0; h < u->heads; h++, r++) {
             const float *from = row_read_at(&a->q, (const int64_t[3]){u->head + h, u->tile->first + t, 0});
             float *to = a->queries + r * a->k.padded;

@@ -230,6 +230,18 @@ INLINE vf v_trunc(vf a)
 {
     return _mm512_roundscale_ps(a, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
 }
+/* Lane i is on where bit i is. */
+INLINE vm v_bits(uint32_t bits)
+{
+    return (vm)bits;
+}
+/* a, of which the compiler no longer knows that it was a product: a sum with it is rounded twice, as where nothing is
+ * contracted. */
+INLINE vf v_rounded(vf a)
+{
+    __asm__("" : "+v"(a));
+    return a;
+}
 
 #else
 
@@ -428,6 +440,16 @@ INLINE int v_store_i8(void *p, vf a)
 INLINE vf v_trunc(vf a)
 {
     return _mm256_round_ps(a, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC);
+}
+INLINE vm v_bits(uint32_t bits)
+{
+    const vi lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
+    return _mm256_castsi256_ps(_mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)bits), lane), lane));
+}
+INLINE vf v_rounded(vf a)
+{
+    __asm__("" : "+x"(a));
+    return a;
 }
 
 #endif

@@ -1,9 +1,10 @@
 /* rows.h: what the kernels over rows of f32 share: rows of any tensor as floats, floats into rows of any format, and a worker's
  * share of rows that may be fewer than the workers.
  *
- * A contiguous f32 row is used where it lies, at any alignment. F16, BF16, Q8_0 and the 8-bit activation have vector
- * code here, equal to their format's pack and unpack bit for bit (a NaN may differ in its payload); every other format, layout
- * or stride goes through tensor_read_row and the format's own functions, so nothing is refused for its form.
+ * A contiguous f32 row is used where it lies, at any alignment. F16, BF16, the 8-bit activation and Q8_0, Q5_1, Q5_0, Q4_1,
+ * Q4_0 (what a KV cache may be) have vector code here, equal to their format's pack and unpack bit for bit (a NaN may differ in
+ * its payload); every other format, layout or stride goes through tensor_read_row and the format's own functions, so nothing is
+ * refused for its form.
  *
  * A share is cut within rows, at multiples of a grain, so one row of a decode step occupies all threads; what concerns a
  * whole row (a sum of squares) every worker that has a piece of it computes for itself, in the same order: the same bits for
@@ -88,6 +89,124 @@ INLINE vf row_load_q4_0(const void *row, int64_t i)
     return (v_load_nibbles(b->qs + i % 16, i % 32 >= 16) - v_all(8)) * v_all_f16(b->d);
 }
 
+/* A code times a half-precision scale is exact, so that it does not matter whether the sum behind it is contracted. */
+INLINE vf row_load_q4_1(const void *row, int64_t i)
+{
+    const struct block_q4_1 *b = (const struct block_q4_1 *)row + i / 32;
+    return v_load_nibbles(b->qs + i % 16, i % 32 >= 16) * v_all_f16(b->d) + v_all_f16(b->m);
+}
+
+/* Five-bit codes. */
+INLINE vf row_load_five(const uint8_t *qh, const uint8_t *qs, int64_t i)
+{
+    uint32_t high;
+    memcpy(&high, qh, sizeof high);
+    vf low = v_load_nibbles(qs + i % 16, i % 32 >= 16);
+    return v_select(v_bits(high >> i % 32 & ((1u << V) - 1)), low + v_all(16), low);
+}
+
+INLINE vf row_load_q5_0(const void *row, int64_t i)
+{
+    const struct block_q5_0 *b = (const struct block_q5_0 *)row + i / 32;
+    return (row_load_five(b->qh, b->qs, i) - v_all(16)) * v_all_f16(b->d);
+}
+
+INLINE vf row_load_q5_1(const void *row, int64_t i)
+{
+    const struct block_q5_1 *b = (const struct block_q5_1 *)row + i / 32;
+    return row_load_five(b->qh, b->qs, i) * v_all_f16(b->d) + v_all_f16(b->m);
+}
+
+/* formats/q4_0.c to q5_1.c: 32 values to codes 0 to `most`: (x - offset) inverse + half, cut. NaN becomes 0. */
+INLINE void row_codes(const float *src, float offset, float inverse, float half, float most, uint8_t *q)
+{
+    UNROLL
+    for (int j = 0; j < 32; j += V) {
+        vf v = v_rounded((v_load(src + j) - v_all(offset)) * v_all(inverse)) + v_all(half);
+        v_store_i8(q + j, v_trunc(v_min(v_max(v, v_all(0)), v_all(most))));
+    }
+}
+
+INLINE void row_store_nibbles(const uint8_t *q, uint8_t *qs)
+{
+    const __m128i low = _mm_set1_epi8(15);
+    __m128i a = _mm_and_si128(_mm_loadu_si128((const __m128i *)(const void *)q), low);
+    __m128i b = _mm_and_si128(_mm_loadu_si128((const __m128i *)(const void *)(q + 16)), low);
+    _mm_storeu_si128((__m128i *)(void *)qs, _mm_or_si128(a, _mm_slli_epi16(b, 4)));
+}
+
+INLINE void row_store_fifth_bits(const uint8_t *q, uint8_t *qh)
+{
+    __m256i a = _mm256_slli_epi16(_mm256_loadu_si256((const __m256i *)(const void *)q), 3); /* bit 4 to where movemask looks */
+    uint32_t bits = (uint32_t)_mm256_movemask_epi8(a);
+    memcpy(qh, &bits, sizeof bits);
+}
+
+/* Scale and codes of 32 values around the middle one of 2 `half` codes. */
+INLINE uint16_t row_pack_around(const float *src, float half, uint8_t *q)
+{
+    float absmax = row_absmax_32(src), d = fit_signed_max(src, 32, absmax) / -half;
+    row_codes(src, 0, fit_inverse(d), half + 0.5f, 2 * half - 1, q);
+    return fit_finite(absmax) ? fit_half(d) : FIT_NAN;
+}
+
+/* Scale, minimum and codes 0 to `most` of 32 values. */
+INLINE uint16_t row_pack_above(const float *src, float most, uint16_t *m, uint8_t *q)
+{
+    float min, max;
+    fit_range(src, 32, &min, &max);
+    float d = (max - min) / most;
+    row_codes(src, min, fit_inverse(d), 0.5f, most, q);
+    *m = fit_half(min);
+    return fit_finite(row_absmax_32(src)) ? fit_half(d) : FIT_NAN;
+}
+
+static inline void row_pack_q4_0(const float *src, void *dst, int64_t n)
+{
+    struct block_q4_0 *b = dst;
+    uint8_t q[32];
+    for (; n > 0; n -= 32, b++, src += 32) {
+        b->d = row_pack_around(src, 8, q);
+        row_store_nibbles(q, b->qs);
+    }
+}
+
+static inline void row_pack_q5_0(const float *src, void *dst, int64_t n)
+{
+    struct block_q5_0 *b = dst;
+    uint8_t q[32];
+    for (; n > 0; n -= 32, b++, src += 32) {
+        b->d = row_pack_around(src, 16, q);
+        row_store_fifth_bits(q, b->qh);
+        row_store_nibbles(q, b->qs);
+    }
+}
+
+static inline void row_pack_q4_1(const float *src, void *dst, int64_t n)
+{
+    struct block_q4_1 *b = dst;
+    uint16_t m;
+    uint8_t q[32];
+    for (; n > 0; n -= 32, b++, src += 32) {
+        b->d = row_pack_above(src, 15, &m, q);
+        b->m = m;
+        row_store_nibbles(q, b->qs);
+    }
+}
+
+static inline void row_pack_q5_1(const float *src, void *dst, int64_t n)
+{
+    struct block_q5_1 *b = dst;
+    uint16_t m;
+    uint8_t q[32];
+    for (; n > 0; n -= 32, b++, src += 32) {
+        b->d = row_pack_above(src, 31, &m, q);
+        b->m = m;
+        row_store_fifth_bits(q, b->qh);
+        row_store_nibbles(q, b->qs);
+    }
+}
+
 /* formats/a8.c: codes rounded half to even. */
 INLINE void row_pack_a8(const float *src, void *dst, int64_t n)
 {
@@ -132,6 +251,18 @@ static inline void row_pack(enum format_id format, const float *src, void *dst, 
     case FORMAT_A8:
         row_pack_a8(src, dst, n);
         break;
+    case FORMAT_Q5_1:
+        row_pack_q5_1(src, dst, n);
+        break;
+    case FORMAT_Q5_0:
+        row_pack_q5_0(src, dst, n);
+        break;
+    case FORMAT_Q4_1:
+        row_pack_q4_1(src, dst, n);
+        break;
+    case FORMAT_Q4_0:
+        row_pack_q4_0(src, dst, n);
+        break;
     default:
         format_get(format)->pack(src, dst, n);
     }
@@ -153,6 +284,18 @@ static inline void row_unpack(enum format_id format, const void *src, float *dst
     case FORMAT_Q8_0:
         for (int64_t i = 0; i < n; i += V)
             v_store(dst + i, row_load_q8_0(src, i));
+        break;
+    case FORMAT_Q5_1:
+        for (int64_t i = 0; i < n; i += V)
+            v_store(dst + i, row_load_q5_1(src, i));
+        break;
+    case FORMAT_Q5_0:
+        for (int64_t i = 0; i < n; i += V)
+            v_store(dst + i, row_load_q5_0(src, i));
+        break;
+    case FORMAT_Q4_1:
+        for (int64_t i = 0; i < n; i += V)
+            v_store(dst + i, row_load_q4_1(src, i));
         break;
     case FORMAT_Q4_0:
         for (int64_t i = 0; i < n; i += V)

@@ -2,8 +2,8 @@
  * logarithm: attention is scaled by m(1) / m(multiplier), where m(k) = 1 + 0.1 k ln(factor) (Peng et al., arXiv 2309.00071, and
  * Hugging Face's modeling_rope_utils).
  *
- * A file with attention.temperature_scale turns queries up beyond the original context, by position: such a model is held to that
- * context, within which the factor is exactly 1. */
+ * A file with attention.temperature_scale t turns queries up beyond the original context n: at position p by 1 + t ln(1 + floor(p / n))
+ * (Llama 4's rule; llama.cpp's and Hugging Face's files name no other period). Within n that is exactly 1. */
 #include "model/arch/decoder.h"
 
 #include <math.h>
@@ -20,8 +20,8 @@ static int load(struct model *m, struct loader *l, struct hone_error *e)
         float log_factor = 0.1f * logf(1 / r->freq_scale); /* rope itself multiplies with 1 + log_factor where it does YaRN */
         if (multiplier > 0 && r->ext_factor != 0 && log_factor > 0)
             r->attn_factor /= 1 + multiplier * log_factor;
-        if (temperature > 0 && r->n_ctx_orig < m->n_ctx_train)
-            m->n_ctx_train = r->n_ctx_orig;
+        p->layers[i].attention.params.temperature = temperature;
+        p->layers[i].attention.params.temperature_period = r->n_ctx_orig;
     }
     return rc;
 }
