@@ -1,7 +1,8 @@
 /* chat.c: hone chat: a conversation with line editing (libedit) and history. Each turn feeds only what is new: the answer's tokens
  * are in the cache already. A line that ends with a backslash goes on in the next one. Ctrl-C ends an answer, not the program; Ctrl-D or
- * /exit ends it, /clear forgets the conversation. Without a terminal each line of stdin is one message. */
-#include "cmd/generate.h"
+ * /exit ends it, /clear forgets the conversation. Without a terminal each line of stdin is one message. A conversation is saved at its end
+ * and goes on where it was loaded. */
+#include "cmd/conversation.h"
 
 #include <editline/readline.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 
 static const struct option *options(int *n)
 {
-    static const struct option table[] = {SESSION_OPTIONS, GENERATE_OPTIONS};
+    static const struct option table[] = {SESSION_OPTIONS, GENERATE_OPTIONS, SESSION_FILE_OPTIONS};
     *n = (int)(sizeof table / sizeof *table);
     return table;
 }
@@ -20,42 +21,15 @@ struct chat {
     struct hone_session *s;
     struct sampler *sampler;
     const struct chat_format *format;
-    struct chat_message *messages; /* all of them so far; contents are malloc'd */
-    size_t n, cap;
-    int32_t unfed; /* the last token of the last answer, if the session does not hold it yet; -1: none */
+    struct conversation said;
 };
-
-static void chat_clear(struct chat *c)
-{
-    for (size_t i = 0; i < c->n; i++)
-        free((char *)(uintptr_t)c->messages[i].content);
-    c->n = 0;
-}
-
-static int chat_add(struct chat *c, const char *role, const char *content, size_t size, struct hone_error *e)
-{
-    if (c->n == c->cap) {
-        size_t cap = c->cap ? 2 * c->cap : 16;
-        struct chat_message *messages = realloc(c->messages, cap * sizeof *messages);
-        if (!messages)
-            return err_set(e, HONE_ERESOURCE, "no memory for %zu messages", cap);
-        c->messages = messages;
-        c->cap = cap;
-    }
-    char *own = strndup(content ? content : "", size);
-    if (!own)
-        return err_set(e, HONE_ERESOURCE, "no memory for a message of %zu bytes", size);
-    c->messages[c->n++] = (struct chat_message){role, own};
-    return 0;
-}
 
 static int chat_reset(struct chat *c, struct hone_error *e)
 {
-    chat_clear(c);
-    c->unfed = -1;
+    conversation_clear(&c->said);
     int rc = hone_session_rewind(c->s, 0, 0, e);
     if (!rc && generate_args.system)
-        rc = chat_add(c, "system", generate_args.system, strlen(generate_args.system), e);
+        rc = conversation_add(&c->said, "system", generate_args.system, strlen(generate_args.system), e);
     return rc;
 }
 
@@ -97,30 +71,17 @@ static char *read_message(bool terminal)
     return whole;
 }
 
-/* The new part of the conversation as ids: everything for a first turn, else what follows the last answer. */
-static int turn_encode(struct chat *c, size_t first, struct token_list *ids, struct hone_error *e)
-{
-    const struct tokenizer *t = c->m->model->tokenizer;
-    struct text rendered = {0};
-    int rc = c->unfed < 0 ? 0 : token_append(ids, c->unfed, e);
-    if (!rc)
-        rc = generate_chat_render(c->format, c->m, c->messages, c->n, first, &rendered, e);
-    if (!rc)
-        rc = tokenizer_encode(t, rendered.data, rendered.n, TOKENIZE_SPECIAL | (first ? 0u : TOKENIZE_BOS), ids, e);
-    text_free(&rendered);
-    return rc;
-}
-
+/* The message and, behind the last answer, what the template puts between. */
 static int turn(struct chat *c, const char *message)
 {
     struct hone_error e = {0};
     struct token_list ids = {0};
     struct generation g = {0};
     bool fresh = hone_session_length(c->s, 0) == 0;
-    size_t first = fresh ? 0 : c->n;
-    int rc = chat_add(c, "user", message, strlen(message), &e);
+    size_t first = fresh ? 0 : c->said.n;
+    int rc = conversation_add(&c->said, "user", message, strlen(message), &e);
     if (!rc)
-        rc = turn_encode(c, first, &ids, &e);
+        rc = conversation_encode(&c->said, c->format, c->m, first, &ids, &e);
     if (rc) {
         rc = cmd_fail(&e);
         goto done;
@@ -128,7 +89,7 @@ static int turn(struct chat *c, const char *message)
     if ((size_t)hone_session_n_ctx(c->s) < (size_t)hone_session_length(c->s, 0) + ids.n + 1) {
         fprintf(stderr, "hone: the context of %d positions is full: /clear to begin anew, or start with a larger -c\n",
                 hone_session_n_ctx(c->s));
-        free((char *)(uintptr_t)c->messages[--c->n].content);
+        conversation_drop_last(&c->said);
         goto done;
     }
     interrupt_clear();
@@ -136,13 +97,13 @@ static int turn(struct chat *c, const char *message)
     rc = generate(c->s, c->m, c->sampler, ids.ids, ids.n, true, &g);
     putchar('\n');
     if (!rc && hone_session_length(c->s, 0) == before) { /* interrupted before the message was in: it never was said */
-        free((char *)(uintptr_t)c->messages[--c->n].content);
+        conversation_drop_last(&c->said);
         goto done;
     }
-    c->unfed = g.unfed;
+    c->said.unfed = g.unfed;
     if (!rc)
         rc = output_flush();
-    if (!rc && chat_add(c, "assistant", g.text.data, g.text.n, &e))
+    if (!rc && conversation_add(&c->said, "assistant", g.text.data, g.text.n, &e))
         rc = cmd_fail(&e);
 done:
     token_list_free(&ids);
@@ -154,7 +115,7 @@ static int converse(struct chat *c)
 {
     bool terminal = isatty(STDIN_FILENO) && isatty(STDOUT_FILENO);
     struct hone_error e = {0};
-    int rc = chat_reset(c, &e) ? cmd_fail(&e) : 0;
+    int rc = session_files.load ? 0 : chat_reset(c, &e) ? cmd_fail(&e) : 0;
     if (terminal)
         fprintf(stderr, "%s, %s template. /clear forgets, /exit or Ctrl-D ends, \\ at the end of a line goes on.\n",
                 model_args.model, chat_format_name(c->format));
@@ -178,23 +139,43 @@ static int converse(struct chat *c)
     return rc;
 }
 
+static int load(struct chat *c)
+{
+    int rc = session_files_load(&c->said, c->s, c->m);
+    if (rc || !session_files.load)
+        return rc;
+    if (c->said.plain)
+        return cmd_refuse(HONE_EUSAGE, "%s holds text and no conversation: go on with hone run --raw", session_files.load);
+    if (generate_args.system)
+        return cmd_refuse(HONE_EUSAGE, "-sys: the conversation of %s has begun", session_files.load);
+    return 0;
+}
+
 static int run(int n_args, char **args)
 {
     struct chat c = {0};
     struct hone_error e = {0};
+    conversation_init(&c.said);
     if (n_args)
         return cmd_refuse(HONE_EUSAGE, "chat: '%s' is no option", args[0]);
-    int rc = cmd_open_model(&c.m);
-    if (!rc && generate_chat_format(&c.format, c.m, &e))
-        rc = cmd_fail(&e);
+    int rc = session_files_check();
+    if (!rc)
+        rc = generate_prepare();
+    if (!rc)
+        rc = cmd_open_model(&c.m);
     if (!rc)
         rc = generate_sampler(&c.sampler, c.m);
     if (!rc)
         rc = cmd_open_session(&c.s, c.m, NULL);
     if (!rc)
+        rc = load(&c);
+    if (!rc && generate_chat_format(&c.format, c.m, &e)) /* behind the load, which may bring tools */
+        rc = cmd_fail(&e);
+    if (!rc)
         rc = converse(&c);
-    chat_clear(&c);
-    free(c.messages);
+    if (!rc)
+        rc = session_files_save(&c.said, c.s);
+    conversation_free(&c.said);
     sampler_free(c.sampler);
     hone_session_free(c.s);
     hone_model_close(c.m);
@@ -202,5 +183,6 @@ static int run(int n_args, char **args)
 }
 
 const struct command command_chat = {
-    "chat", "talk with a model", "", "hone chat -m model.gguf --temp 0.7", options, run,
+    "chat", "talk with a model", "", "hone chat -m model.gguf --temp 0.7\n  hone chat -m model.gguf --load-session talk.session --save-session talk.session",
+    options, run,
 };

@@ -70,7 +70,8 @@ int output_flush(void);
 /* What every command that opens a model takes. */
 struct model_args {
     const char *model;
-    int n_ctx, n_batch, n_threads, poll;
+    int n_ctx, n_batch, n_threads, poll, n_snapshots;
+    const char *flash; /* "on", "off", "auto" */
     const char *type_k, *type_v, *mask, *recipe;
     char *set, *plugins;
     bool strict;
@@ -84,8 +85,13 @@ extern struct model_args model_args;
         {"-b, --batch-size, -ub, --ubatch-size", OPTION_INT, &model_args.n_batch, "N", "tokens a step at most while prefilling", 1, 65536}, \
         {"-t, --threads", OPTION_INT, &model_args.n_threads, "N", "threads (0: one a core)", 0, 1024},                                     \
         {"--poll", OPTION_INT, &model_args.poll, "N", "how long idle threads spin, 0 to 100", 0, 100},                                     \
-        {"-ctk, --cache-type-k", OPTION_TEXT, &model_args.type_k, "TYPE", "format of cached keys (f32, f16, ...)", 0, 0},                      \
-        {"-ctv, --cache-type-v", OPTION_TEXT, &model_args.type_v, "TYPE", "format of cached values", 0, 0},                               \
+        {"-ctk, --cache-type-k", OPTION_TEXT, &model_args.type_k, "TYPE",                                                                \
+         "format of cached keys: f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0 (f16 unless all runs on the reference)", 0, 0},            \
+        {"-ctv, --cache-type-v", OPTION_TEXT, &model_args.type_v, "TYPE", "format of cached values, of the same list; any pair", 0, 0},   \
+        {"-fa, --flash-attn", OPTION_TEXT, &model_args.flash, "on|off|auto",                                                             \
+         "attention that never stores all scores: auto: where such a kernel runs; on: that, or an error; off: by the reference, slow", 0, 0}, \
+        {"-ctxcp, --ctx-checkpoints", OPTION_INT, &model_args.n_snapshots, "N",                                                          \
+         "recurrent states kept to go back to, beside where a sequence stands", 1, 64},                                                 \
         {"--recipe", OPTION_TEXT, &model_args.recipe, "FILE", "gates from a file", 0, 0},                                                 \
         {"--set", OPTION_APPEND, &model_args.set, "GATE=VALUE", "set a gate (repeatable)", 0, 0},                                         \
         PLUGIN_OPTION,                                                                                                                   \

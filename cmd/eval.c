@@ -1,5 +1,5 @@
 /* eval.c: hone eval: the logits of given tokens, for comparing engines number by number. */
-#include "cmd/generate.h"
+#include "cmd/conversation.h"
 
 #include "lab/eval_job.h"
 
@@ -20,6 +20,7 @@ static const struct option *options(int *n)
         {"-f, --file", OPTION_TEXT, &token_file, "FILE", "token ids from a file; - is stdin", 0, 0},
         {"--logits-out", OPTION_TEXT, &logits_path, "FILE", "raw little-endian f32, a row of n_vocab for each position", 0, 0},
         {"--greedy", OPTION_INT, &n_greedy, "N", "then N greedy tokens", 0, 1 << 24},
+        SESSION_FILE_OPTIONS,
         {"--jobs", OPTION_TEXT, &jobs_path, "FILE", "a JSON object a line (lab/eval_job.h), each answered by a line; - is stdin", 0, 0},
         OUTPUT_OPTION,
     };
@@ -61,17 +62,22 @@ static int check_logits_path(struct hone_error *e)
     return 0;
 }
 
-static int evaluate(struct hone_session *s, const struct hone_model *m, const int32_t *ids, size_t n, json_t *greedy,
+/* c: what was said before; its last token, if the session does not hold it, comes first, and its logits are nobody's. */
+static int evaluate(struct hone_session *s, const struct hone_model *m, struct conversation *c, const int32_t *ids, size_t n, json_t *greedy,
                     struct hone_error *e)
 {
-    size_t n_vocab = (size_t)hone_model_n_vocab(m);
-    struct hone_token *tokens = calloc(n, sizeof *tokens);
+    size_t n_vocab = (size_t)hone_model_n_vocab(m), before = c->unfed >= 0;
+    struct hone_token *tokens = calloc(before + n, sizeof *tokens);
     if (!tokens)
         return err_set(e, HONE_ERESOURCE, "no memory for %zu tokens", n);
+    if (before)
+        tokens[0] = (struct hone_token){c->unfed, 0, false};
     for (size_t i = 0; i < n; i++)
-        tokens[i] = (struct hone_token){ids[i], 0, logits_path || i + 1 == n};
-    int rc = hone_session_eval(s, tokens, n, e);
+        tokens[before + i] = (struct hone_token){ids[i], 0, logits_path || i + 1 == n};
+    int rc = hone_session_eval(s, tokens, before + n, e);
     free(tokens);
+    conversation_clear(c);
+    c->plain = true;
     size_t rows = logits_path ? n : 1;
     if (!rc && logits_path)
         rc = write_logits(s, rows, n_vocab, e);
@@ -79,8 +85,9 @@ static int evaluate(struct hone_session *s, const struct hone_model *m, const in
         int32_t id = sampler_argmax(hone_session_logits(s, rows - 1), (int32_t)n_vocab);
         json_array_append_new(greedy, json_integer(id));
         rows = 1;
-        if (i + 1 < n_greedy)
-            rc = hone_session_eval(s, &(struct hone_token){id, 0, true}, 1, e);
+        c->unfed = id;
+        if (i + 1 < n_greedy && !(rc = hone_session_eval(s, &(struct hone_token){id, 0, true}, 1, e)))
+            c->unfed = -1;
     }
     return rc;
 }
@@ -123,7 +130,7 @@ static int run_jobs(void)
     struct hone_error e = {0};
     char *text = NULL;
     size_t size;
-    int rc = token_text || token_file || logits_path || n_greedy
+    int rc = token_text || token_file || logits_path || n_greedy || session_files.load || session_files.save
                  ? cmd_refuse(HONE_EUSAGE, "eval: --jobs says by itself what is fed and what is wanted")
                  : 0;
     if (!rc && file_read(&text, &size, jobs_path, &e))
@@ -147,7 +154,7 @@ static int run_jobs(void)
 static void fit_context(const struct hone_model *m, size_t n)
 {
     size_t need = (n + (size_t)n_greedy + 63) / 64 * 64, most = (size_t)hone_model_n_ctx_train(m);
-    if (!model_args.n_ctx)
+    if (!model_args.n_ctx && !session_files.load) /* whose length is not known yet */
         model_args.n_ctx = (int)(need < most ? need : most);
 }
 
@@ -156,10 +163,12 @@ static int run(int n_args, char **args)
     struct hone_model *m = NULL;
     struct hone_session *s = NULL;
     struct hone_error e = {0};
+    struct conversation c;
     int32_t *ids = NULL;
     char *text = NULL;
     size_t n = 0, size;
     json_t *greedy = json_array();
+    conversation_init(&c);
     if (n_args)
         return cmd_refuse(HONE_EUSAGE, "eval: '%s' is no option; the tokens come with --tokens", args[0]);
     if (jobs_path) {
@@ -170,7 +179,9 @@ static int run(int n_args, char **args)
         return cmd_refuse(HONE_EUSAGE, "eval: give the tokens by --tokens LIST or by -f FILE");
     if (logits_path && check_logits_path(&e))
         return cmd_fail(&e);
-    int rc = token_file && file_read(&text, &size, token_file, &e) ? cmd_fail(&e) : 0;
+    int rc = session_files_check();
+    if (!rc && token_file && file_read(&text, &size, token_file, &e))
+        rc = cmd_fail(&e);
     if (!rc && tokens_parse(&ids, &n, token_text ? token_text : text, &e))
         rc = cmd_fail(&e);
     if (!rc && n == 0)
@@ -181,10 +192,14 @@ static int run(int n_args, char **args)
         fit_context(m, n);
         rc = cmd_open_session(&s, m, NULL);
     }
+    if (!rc)
+        rc = session_files_load(&c, s, m);
     if (!rc) {
         interrupt_session(s);
-        if (evaluate(s, m, ids, n, greedy, &e))
+        if (evaluate(s, m, &c, ids, n, greedy, &e))
             rc = cmd_fail(&e);
+        if (!rc)
+            rc = session_files_save(&c, s);
         if (!rc && logits_path && rename(partial_path, logits_path) != 0)
             rc = cmd_refuse(HONE_ERESOURCE, "%s: %s", logits_path, strerror(errno));
         if (rc && logits_path)
@@ -200,6 +215,7 @@ static int run(int n_args, char **args)
                                     "tokens", fed, "greedy", greedy, "recipe", model_args.set ? model_args.set : "", "kernels",
                                     kernels_json(s)));
     }
+    conversation_free(&c);
     json_decref(greedy);
     free(ids);
     free(text);
@@ -210,5 +226,7 @@ static int run(int n_args, char **args)
 
 const struct command command_eval = {
     "eval", "logits of given token ids", "",
-    "hone eval -m model.gguf --tokens 1,2,3 --logits-out logits.f32 --greedy 8", options, run,
+    "hone eval -m model.gguf --tokens 1,2,3 --logits-out logits.f32 --greedy 8\n"
+    "  hone eval -m model.gguf --tokens 1,2,3 --save-session three.session\n"
+    "  hone eval -m model.gguf --load-session three.session --tokens 4 --greedy 8", options, run,
 };

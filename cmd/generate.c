@@ -26,9 +26,75 @@ int generate_sampler(struct sampler **out, const struct hone_model *m)
     return sampler_create(out, &p, hone_model_n_vocab(m), &e) ? cmd_fail(&e) : 0;
 }
 
+/* What the two options name; both for as long as the process lives. */
+static char *template_text;
+static json_t *tools;
+
+static int read_template(const char *path, struct hone_error *e)
+{
+    enum { LIMIT = 1 << 20 };
+    size_t n;
+    int rc = file_read(&template_text, &n, path, e);
+    if (!rc && (n > LIMIT || strlen(template_text) != n))
+        rc = err_set(e, HONE_EINPUT, "%s: %zu bytes, or a NUL among them: no chat template", path, n);
+    return rc;
+}
+
+static int read_tools(const char *path, struct hone_error *e)
+{
+    json_error_t why;
+    char *text;
+    size_t n;
+    int rc = file_read(&text, &n, path, e);
+    if (rc)
+        return rc;
+    tools = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
+    free(text);
+    if (!tools)
+        return err_set(e, HONE_EINPUT, "%s:%d:%d: no JSON: %s", path, why.line, why.column, why.text);
+    rc = chat_tools_check(tools, e);
+    if (rc)
+        err_prefix(e, "%s", path);
+    return rc;
+}
+
+int generate_prepare(void)
+{
+    const struct generate_args *a = &generate_args;
+    struct hone_error e = {0};
+    if (a->chat_template && (a->template_path || a->tools_path))
+        return cmd_refuse(HONE_EUSAGE, "--chat-template names a family, which has no template of its own%s",
+                          a->tools_path ? " and no tools" : "; --chat-template-file gives one");
+    if (a->template_path && !strcmp(a->template_path, "-") && a->tools_path && !strcmp(a->tools_path, "-"))
+        return cmd_refuse(HONE_EUSAGE, "stdin is the template or the tools, not both");
+    if ((a->template_path && read_template(a->template_path, &e)) || (a->tools_path && read_tools(a->tools_path, &e)))
+        return cmd_fail(&e);
+    return 0;
+}
+
+const char *generate_template(const struct hone_model *m)
+{
+    return template_text ? template_text : tokenizer_chat_template(m->model->tokenizer);
+}
+
+const json_t *generate_tools(void)
+{
+    return tools;
+}
+
+int generate_take_tools(const json_t *saved, struct hone_error *e)
+{
+    if (tools)
+        return json_equal(tools, saved) ? 0 : err_set(e, HONE_EUSAGE, "--tools are others than those that the saved conversation began with");
+    int rc = chat_tools_check(saved, e);
+    if (!rc)
+        tools = json_deep_copy(saved);
+    return rc;
+}
+
 int generate_chat_format(const struct chat_format **f, const struct hone_model *m, struct hone_error *e)
 {
-    return chat_format_find(f, generate_args.chat_template, tokenizer_chat_template(m->model->tokenizer), e);
+    return chat_format_find(f, generate_args.chat_template, &(struct chat_template){.text = generate_template(m), .tools = tools}, e);
 }
 
 int generate_chat_render(const struct chat_format *f, const struct hone_model *m, const struct chat_message *messages, size_t n, size_t first,
@@ -39,7 +105,7 @@ int generate_chat_render(const struct chat_format *f, const struct hone_model *m
     int32_t id = tokenizer_eos(t);
     int rc = id < 0 ? 0 : tokenizer_token_bytes(t, id, true, &eos, e);
     if (!rc)
-        rc = chat_render(f, tokenizer_chat_template(t), eos.data, messages, n, first, true, out, e);
+        rc = chat_render(f, &(struct chat_template){generate_template(m), eos.data, tools}, messages, n, first, true, out, e);
     text_free(&eos);
     return rc;
 }
@@ -104,7 +170,7 @@ static int decode(struct hone_session *s, const struct hone_model *m, struct sam
         rc = token_append(&g->ids, id, e);
         g->unfed = id;
         if (!rc)
-            rc = tokenizer_token_bytes(m->model->tokenizer, id, a->ignore_eos, &g->text, e);
+            rc = tokenizer_token_bytes(m->model->tokenizer, id, a->ignore_eos || tools, &g->text, e); /* calls are marked by control tokens */
         if (!rc && stream && g->text.n)
             show(g, &shown, false);
         if (!rc && ferror(stdout))

@@ -14,6 +14,8 @@ struct generate_args {
     int top_k, repeat_last_n;
     uint64_t seed;
     const char *chat_template; /* a family's name; NULL: by the file's own template */
+    const char *template_path; /* of a template in place of the file's own; NULL: none */
+    const char *tools_path;    /* of the tools; NULL: none */
     const char *system;        /* system prompt; NULL: none of our own */
 };
 extern struct generate_args generate_args;
@@ -28,6 +30,9 @@ extern struct generate_args generate_args;
         {"-s, --seed", OPTION_U64, &generate_args.seed, "N", "seed of the sampler", 0, 0},                                                  \
         {"--ignore-eos", OPTION_FLAG, &generate_args.ignore_eos, NULL, "go on past end tokens", 0, 0},                                     \
         {"--chat-template", OPTION_TEXT, &generate_args.chat_template, "NAME", "chatml, gemma or llama3, instead of the file's own", 0, 0},  \
+        {"--chat-template-file", OPTION_TEXT, &generate_args.template_path, "FILE", "a chat template (Jinja) instead of the file's own", 0, 0}, \
+        {"--tools", OPTION_TEXT, &generate_args.tools_path, "FILE",                                                                        \
+         "functions that the model may call: a JSON array of {\"type\": \"function\", \"function\": {...}}", 0, 0},                           \
         {"-sys, --system-prompt", OPTION_TEXT, &generate_args.system, "TEXT", "system prompt of the chat", 0, 0}
 
 struct generation {
@@ -47,7 +52,14 @@ int generate(struct hone_session *s, const struct hone_model *m, struct sampler 
              struct generation *g);
 /* The sampler that generate_args describe. */
 int generate_sampler(struct sampler **out, const struct hone_model *m);
-/* The chat family by --chat-template or the file's own template. 0 or a code. */
+/* Reads what --chat-template-file and --tools name, before a model is opened. 0 or the exit code. */
+int generate_prepare(void);
+/* The chat template: of --chat-template-file, or the model's own; NULL: none. */
+const char *generate_template(const struct hone_model *m);
+/* The tools: of --tools, or of a saved conversation, which must not be others; NULL: none. */
+const json_t *generate_tools(void);
+int generate_take_tools(const json_t *tools, struct hone_error *e);
+/* The chat family by --chat-template or the template. 0 or a code. */
 int generate_chat_format(const struct chat_format **f, const struct hone_model *m, struct hone_error *e);
 /* chat_render of the messages from `first` on, with the opening of an assistant's turn, by what the model's file says. */
 int generate_chat_render(const struct chat_format *f, const struct hone_model *m, const struct chat_message *messages, size_t n, size_t first,

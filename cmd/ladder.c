@@ -149,6 +149,8 @@ static int run(int n_args, char **args)
         return cmd_refuse(HONE_EUSAGE, "ladder: '%s' is no option", args[0]);
     if (model_args.recipe || model_args.type_k || model_args.type_v)
         return cmd_refuse(HONE_EUSAGE, "ladder: it sets gates and KV types itself; --recipe, -ctk and -ctv have no place here");
+    if (strcmp(model_args.flash, "on") == 0)
+        return cmd_refuse(HONE_EUSAGE, "ladder: it begins with attention on its reference; -fa on has no place here");
     if (jsonl_path && resume && strcmp(jsonl_path, resume) != 0)
         return cmd_refuse(HONE_EUSAGE, "ladder: --resume FILE appends to FILE; --jsonl names another");
     int rc = cmd_open_model(&m);

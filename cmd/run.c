@@ -1,6 +1,7 @@
 /* run.c: hone run: a prompt in, text out. With a chat template in the file (or --chat) the prompt is one user message; --raw
- * feeds it as it is. A template that hone does not understand is an error, never a silent guess. */
-#include "cmd/generate.h"
+ * feeds it as it is. A template that hone does not understand is an error, never a silent guess. Behind a saved session the prompt is the
+ * next message of its conversation, or the text that follows. */
+#include "cmd/conversation.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -17,34 +18,59 @@ static const struct option *options(int *n)
         {"--chat", OPTION_FLAG, &chat, NULL, "the prompt is a user's message (default if the file has a chat template)", 0, 0},
         {"--raw", OPTION_FLAG, &raw, NULL, "the prompt is text to be continued", 0, 0},
         GENERATE_OPTIONS,
+        SESSION_FILE_OPTIONS,
         OUTPUT_OPTION,
     };
     *n = (int)(sizeof table / sizeof *table);
     return table;
 }
 
-/* The prompt's ids, through the chat template unless raw. */
-static int encode(const struct hone_model *m, const char *text, size_t size, struct token_list *ids, struct hone_error *e)
+/* Text that is to be continued: behind what the session holds, if it does. */
+static int encode_plain(struct conversation *c, const struct hone_model *m, const char *text, size_t size, bool held, struct token_list *ids,
+                        struct hone_error *e)
 {
-    const struct tokenizer *t = m->model->tokenizer;
-    const char *template_text = tokenizer_chat_template(t);
-    bool wants_chat = !raw && (chat || template_text || generate_args.chat_template);
+    int32_t unfed = c->unfed;
+    conversation_clear(c);
+    c->plain = true;
+    int rc = unfed < 0 ? 0 : token_append(ids, unfed, e);
+    return rc ? rc : tokenizer_encode(m->model->tokenizer, text, size, TOKENIZE_SPECIAL | (held ? 0u : TOKENIZE_BOS), ids, e);
+}
+
+/* The prompt's ids, through the chat template unless raw. */
+static int encode(struct conversation *c, const struct hone_model *m, const char *text, size_t size, bool held, struct token_list *ids,
+                  struct hone_error *e)
+{
+    bool asked = chat || generate_args.chat_template || generate_args.template_path || generate_args.tools_path;
+    bool wants_chat = !raw && (asked || (held ? !c->plain : generate_template(m) != NULL));
     if (!wants_chat && generate_args.system)
         return err_set(e, HONE_EUSAGE, "-sys needs a chat: the file has no template, so name one with --chat-template");
     if (!wants_chat)
-        return tokenizer_encode(t, text, size, TOKENIZE_SPECIAL | TOKENIZE_BOS, ids, e);
+        return encode_plain(c, m, text, size, held, ids, e);
+    if (held && c->plain)
+        return err_set(e, HONE_EUSAGE, "%s holds text and no conversation: go on with --raw", session_files.load);
+    if (held && generate_args.system)
+        return err_set(e, HONE_EUSAGE, "-sys: the conversation of %s has begun", session_files.load);
     const struct chat_format *f;
+    size_t first = held ? c->n : 0;
+    c->plain = false;
     int rc = generate_chat_format(&f, m, e);
-    if (rc)
-        return rc;
-    struct chat_message messages[2] = {{"system", generate_args.system}, {"user", text}};
-    size_t first = generate_args.system ? 0 : 1;
-    struct text rendered = {0};
-    rc = generate_chat_render(f, m, messages + first, 2 - first, 0, &rendered, e);
+    if (!rc && generate_args.system)
+        rc = conversation_add(c, "system", generate_args.system, strlen(generate_args.system), e);
     if (!rc)
-        rc = tokenizer_encode(t, rendered.data, rendered.n, TOKENIZE_SPECIAL | TOKENIZE_BOS, ids, e);
-    text_free(&rendered);
-    return rc;
+        rc = conversation_add(c, "user", text, size, e);
+    return rc ? rc : conversation_encode(c, f, m, first, ids, e);
+}
+
+/* What was generated belongs to what was said; saved, if that is asked for and nothing cut it short. */
+static int keep(struct conversation *c, struct hone_session *s, const struct generation *g)
+{
+    struct hone_error e = {0};
+    c->unfed = g->unfed;
+    if (!c->plain && conversation_add(c, "assistant", g->text.data, g->text.n, &e))
+        return cmd_fail(&e);
+    if (interrupted() && session_files.save)
+        fprintf(stderr, "hone: interrupted: %s is not written\n", session_files.save);
+    return interrupted() ? 0 : session_files_save(c, s);
 }
 
 static int print_json(struct hone_session *s, const struct hone_model *m, const struct generation *g, const struct token_list *ids)
@@ -71,25 +97,36 @@ static int run(int n_args, char **args)
     struct token_list ids = {0};
     struct generation g = {0};
     struct hone_error e = {0};
+    struct conversation c;
     char *text = NULL;
     size_t size = 0;
+    conversation_init(&c);
     if (n_args)
         return cmd_refuse(HONE_EUSAGE, "run: '%s' is no option; the prompt comes with -p", args[0]);
     if (!prompt == !prompt_file)
         return cmd_refuse(HONE_EUSAGE, "run: give the prompt by -p TEXT or by -f FILE");
     if (chat && raw)
         return cmd_refuse(HONE_EUSAGE, "run: --chat and --raw exclude each other");
-    int rc = cmd_open_model(&m);
+    if (raw && (generate_args.tools_path || generate_args.template_path))
+        return cmd_refuse(HONE_EUSAGE, "run: --tools and --chat-template-file are for a chat, and --raw is none");
+    int rc = session_files_check();
+    if (!rc)
+        rc = generate_prepare();
+    if (!rc)
+        rc = cmd_open_model(&m);
     if (!rc && prompt_file)
         rc = file_read(&text, &size, prompt_file, &e) ? cmd_fail(&e) : 0;
-    if (!rc && encode(m, prompt ? prompt : text, prompt ? strlen(prompt) : size, &ids, &e))
-        rc = cmd_fail(&e);
     if (!rc)
         rc = generate_sampler(&sampler, m);
     if (!rc)
         rc = cmd_open_session(&s, m, NULL);
     if (!rc)
+        rc = session_files_load(&c, s, m);
+    if (!rc && encode(&c, m, prompt ? prompt : text, prompt ? strlen(prompt) : size, hone_session_length(s, 0) > 0, &ids, &e))
+        rc = cmd_fail(&e);
+    if (!rc)
         rc = generate(s, m, sampler, ids.ids, ids.n, !output_json(), &g);
+    int kept = rc ? 0 : keep(&c, s, &g);
     if (!rc && output_json())
         rc = print_json(s, m, &g, &ids);
     else if (!rc) {
@@ -97,8 +134,10 @@ static int run(int n_args, char **args)
         rc = output_flush();
         generate_report(s, &g);
     }
+    rc = rc ? rc : kept;
     if (!rc && interrupted())
         rc = EXIT_INTERRUPTED;
+    conversation_free(&c);
     generation_free(&g);
     token_list_free(&ids);
     free(text);
@@ -109,5 +148,8 @@ static int run(int n_args, char **args)
 }
 
 const struct command command_run = {
-    "run", "generate text from a prompt", "", "hone run -m model.gguf -p 'Why is the sky blue?' -n 64 --temp 0", options, run,
+    "run", "generate text from a prompt", "", "hone run -m model.gguf -p 'Why is the sky blue?' -n 64 --temp 0\n"
+    "  hone run -m model.gguf --raw -f long.txt -n 0 --save-session long.session\n"
+    "  hone run -m model.gguf --raw --load-session long.session -p 'In short:' -n 64\n"
+    "  hone run -m model.gguf --tools tools.json -p 'What is the weather in Oslo?' -ctk q8_0 -ctv q8_0", options, run,
 };

@@ -2,6 +2,9 @@
 #include "cmd/cmd.h"
 
 #include "base/cpu.h"
+#include "base/log.h"
+#include "engine/engine.h"
+#include "engine/kv.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -85,7 +88,7 @@ int output_print(json_t *value)
     return output_flush();
 }
 
-struct model_args model_args = {.n_batch = 512, .poll = 50};
+struct model_args model_args = {.n_batch = 512, .poll = 50, .n_snapshots = 4, .flash = "auto"};
 
 int cmd_load_plugins(void)
 {
@@ -100,12 +103,42 @@ int cmd_load_plugins(void)
     return rc;
 }
 
+/* Words that no model could make right. -fa off becomes a gate, behind which those of --set still come. */
+static int check_words(void)
+{
+    static const char gate[] = "kernel.attention=ref\n";
+    struct hone_error e = {0};
+    enum format_id id;
+    if (model_args.type_k && kv_format(model_args.type_k, "-ctk", &id, &e))
+        return cmd_fail(&e);
+    if (model_args.type_v && kv_format(model_args.type_v, "-ctv", &id, &e))
+        return cmd_fail(&e);
+    if (!strcmp(model_args.flash, "on") || !strcmp(model_args.flash, "auto"))
+        return 0;
+    if (strcmp(model_args.flash, "off") != 0)
+        return cmd_refuse(HONE_EUSAGE, "-fa %s: on, off or auto are possible", model_args.flash);
+    size_t n = model_args.set ? strlen(model_args.set) : 0;
+    char *set = malloc(sizeof gate + n);
+    if (!set)
+        return cmd_refuse(HONE_ERESOURCE, "no memory for options");
+    memcpy(set, gate, sizeof gate);
+    memcpy(set + sizeof gate - 1, model_args.set ? model_args.set : "", n + 1);
+    free(model_args.set);
+    model_args.set = set;
+    model_args.flash = "auto"; /* done */
+    log_line(LOG_WARN, "-fa off: attention runs on its reference, which stores all scores of a token in double precision: slow");
+    return 0;
+}
+
 int cmd_open_model(struct hone_model **m)
 {
     struct hone_error e;
     *m = NULL;
     if (!model_args.model)
         return cmd_refuse(HONE_EUSAGE, "which model? give -m FILE");
+    int bad = check_words();
+    if (bad)
+        return bad;
     e.code = 0;
     if (model_args.mask && cpu_mask(model_args.mask, &e))
         return cmd_fail(&e);
@@ -117,6 +150,25 @@ static int show_prefill(void *user, float done)
 {
     (void)user;
     return progress_show("prefill", done);
+}
+
+/* -fa on: every attention of a decode step has a kernel of its own. */
+static int check_flash(struct hone_session *s)
+{
+    const struct plan *p;
+    struct hone_error e = {0};
+    if (strcmp(model_args.flash, "on") != 0)
+        return 0;
+    if (session_plan(s, 1, 1, &p, &e))
+        return cmd_fail(&e);
+    for (int i = 0; i < p->n_steps; i++) {
+        const struct step *step = &p->steps[i];
+        if (step->node->op != OP_ATTENTION || strcmp(step->kernel->variant, "ref") != 0)
+            continue;
+        return cmd_refuse(HONE_EUSAGE, "-fa on: node %s is left to the reference: %s", step->node->out->name,
+                          step->gate ? step->gate->text : step->n_passed ? step->passed[0].reason.text : "there is no other kernel");
+    }
+    return 0;
 }
 
 int cmd_open_session(struct hone_session **s, const struct hone_model *m, const struct hone_session_params *base)
@@ -131,10 +183,11 @@ int cmd_open_session(struct hone_session **s, const struct hone_model *m, const 
     p.recipe = model_args.recipe;
     p.gates = model_args.set;
     p.strict = model_args.strict;
+    p.n_snapshots = model_args.n_snapshots;
     if (isatty(STDERR_FILENO))
         p.progress = show_prefill;
     struct hone_error e;
-    return hone_session_create(s, m, &p, &e) ? cmd_fail(&e) : 0;
+    return hone_session_create(s, m, &p, &e) ? cmd_fail(&e) : check_flash(*s);
 }
 
 static bool progress_shown;

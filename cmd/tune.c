@@ -120,6 +120,8 @@ static int run(int n_args, char **args)
         return cmd_refuse(HONE_EUSAGE, "tune: '%s' is no option", args[0]);
     if (model_args.recipe)
         return cmd_refuse(HONE_EUSAGE, "tune: it sets gates itself; --recipe has no place here");
+    if (strcmp(model_args.flash, "on") == 0)
+        return cmd_refuse(HONE_EUSAGE, "tune: it tries every kernel of attention itself; -fa on has no place here");
     int rc = check_set();
     if (!rc && out_path)
         rc = whole_check(out_path, "--out");

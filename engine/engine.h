@@ -35,7 +35,7 @@ size_t session_state_bytes(const struct hone_session *s);
 /* The position that a rewind to `length` reaches, at most: length itself where no layer has a recurrent state. */
 int32_t session_rewind_reach(const struct hone_session *s, int32_t seq, int32_t length);
 size_t session_value_bytes(const struct hone_session *s);
-/* hone_session_restore from bytes in memory; label names them in messages. */
-int session_restore_memory(struct hone_session *s, const void *data, size_t size, const char *label, struct hone_error *e);
+/* hone_session_restore_noted from bytes in memory; label names them in messages. */
+int session_restore_memory(struct hone_session *s, const void *data, size_t size, const char *label, char **note, struct hone_error *e);
 
 #endif

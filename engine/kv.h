@@ -22,6 +22,10 @@ struct kv {
     size_t bytes;
 };
 
+/* The formats that keys and values may have, in any pair: "f32, f16, ...". */
+const char *kv_format_names(void);
+/* One of them by name. HONE_EUSAGE: there is none of that name, or it is none for a cache; flag ("-ctk") is for the message. */
+int kv_format(const char *name, const char *flag, enum format_id *out, struct hone_error *e);
 /* Bytes that n_cells cells of all layers take. */
 size_t kv_bytes(const struct model *m, enum format_id k, enum format_id v, int64_t n_cells);
 /* Allocates for n_seq sequences of n_ctx positions; so many bytes are promised to others. HONE_ERESOURCE names need, what is available and

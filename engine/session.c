@@ -60,12 +60,11 @@ struct hone_session_params hone_session_defaults(void)
                                          .n_snapshots = 4};
 }
 
-static int kv_format(const char *name, bool reference, const char *flag, enum format_id *out, struct hone_error *e)
+/* What is asked for, or f16; f32 when everything runs on the reference. */
+static int format_of(const char *name, bool reference, const char *flag, enum format_id *out, struct hone_error *e)
 {
     *out = reference ? FORMAT_F32 : FORMAT_F16;
-    if (name && format_by_name(name, out))
-        return err_set(e, HONE_EUSAGE, "%s %s: no such format", flag, name);
-    return 0;
+    return name ? kv_format(name, flag, out, e) : 0;
 }
 
 static int check_params(const struct hone_session_params *p, struct hone_error *e)
@@ -130,9 +129,9 @@ static int session_open(struct hone_session *s, struct hone_error *e)
         rc = gates_parse(&s->gates, p->gates, "--set", e);
     enum format_id k = FORMAT_F16, v = FORMAT_F16;
     if (!rc)
-        rc = kv_format(p->type_k, gates_all_reference(&s->gates), "-ctk", &k, e);
+        rc = format_of(p->type_k, gates_all_reference(&s->gates), "-ctk", &k, e);
     if (!rc)
-        rc = kv_format(p->type_v, gates_all_reference(&s->gates), "-ctv", &v, e);
+        rc = format_of(p->type_v, gates_all_reference(&s->gates), "-ctv", &v, e);
     if (rc)
         return rc;
     s->spin = gates_spin(&s->gates);
@@ -628,37 +627,47 @@ static struct session_parts parts_of(struct hone_session *s)
     return (struct session_parts){s->model, &s->kv, &s->states};
 }
 
-int hone_session_save(struct hone_session *s, const char *path, struct hone_error *e)
+int hone_session_save_noted(struct hone_session *s, const char *path, const char *note, struct hone_error *e)
 {
     struct hone_error own = {0};
     struct session_parts parts = parts_of(s);
-    int rc = session_file_save(&parts, path, &own);
+    int rc = session_file_save(&parts, path, note, &own);
     if (e)
         *e = own;
     return rc;
 }
 
-int session_restore_memory(struct hone_session *s, const void *data, size_t size, const char *label, struct hone_error *e)
+int hone_session_save(struct hone_session *s, const char *path, struct hone_error *e)
+{
+    return hone_session_save_noted(s, path, NULL, e);
+}
+
+int session_restore_memory(struct hone_session *s, const void *data, size_t size, const char *label, char **note, struct hone_error *e)
 {
     struct session_parts parts = parts_of(s);
-    int rc = session_file_restore(&parts, data, size, label, e);
+    int rc = session_file_restore(&parts, data, size, label, note, e);
     if (!rc)
         s->n_logits = 0;
     return rc;
 }
 
-int hone_session_restore(struct hone_session *s, const char *path, struct hone_error *e)
+int hone_session_restore_noted(struct hone_session *s, const char *path, char **note, struct hone_error *e)
 {
     struct hone_error own = {0};
     struct mapping m;
     int rc = mapping_open(&m, path, &own);
     if (!rc) {
-        rc = session_restore_memory(s, m.data, m.size, path, &own);
+        rc = session_restore_memory(s, m.data, m.size, path, note, &own);
         mapping_close(&m);
     }
     if (e)
         *e = own;
     return rc;
+}
+
+int hone_session_restore(struct hone_session *s, const char *path, struct hone_error *e)
+{
+    return hone_session_restore_noted(s, path, NULL, e);
 }
 
 void hone_session_cancel(struct hone_session *s)

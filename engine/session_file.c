@@ -18,14 +18,15 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char magic[8] = {'H', 'O', 'N', 'E', 'S', 'E', 'S', 'S'};
-enum { VERSION = 1, FORMAT_SIZE = 16, MEMORY_INTS = 8, MAX_SEQUENCES = 64, SAMPLE = 4096 };
+enum { VERSION = 2, FORMAT_SIZE = 16, MEMORY_INTS = 8, MAX_SEQUENCES = 64, SAMPLE = 4096 };
 
 struct header {
     char magic[8];
-    uint32_t version, zero;
+    uint32_t version, note;
     uint64_t size, sum, model;
     uint32_t n_layer, n_seq, n_cells, n_slots;
     char k[FORMAT_SIZE], v[FORMAT_SIZE];
@@ -194,17 +195,37 @@ static int seal(struct output *o, struct header *h)
     return o->rc;
 }
 
-int session_file_save(const struct session_parts *p, const char *path, struct hone_error *e)
+/* What path names, through links, and a name beside it for what is not whole yet: malloc'd. */
+static int places(const char *path, char **real, char **partial, struct hone_error *e)
+{
+    struct stat there;
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
+        return err_set(e, HONE_EINPUT, "%s: not a regular file", path);
+    *real = realpath(path, NULL); /* NULL: not there yet */
+    if (!*real)
+        *real = strdup(path);
+    size_t size = *real ? strlen(*real) + 32 : 0;
+    *partial = size ? malloc(size) : NULL;
+    if (!*partial)
+        return err_set(e, HONE_ERESOURCE, "no memory to save a session");
+    snprintf(*partial, size, "%s.%ld.partial", *real, (long)getpid());
+    return 0;
+}
+
+int session_file_save(const struct session_parts *p, const char *path, const char *note, struct hone_error *e)
 {
     struct numbering n = {0};
-    size_t size = strlen(path) + 32;
-    char *partial = malloc(size);
+    size_t note_size = note ? strlen(note) : 0;
+    char *real = NULL, *partial = NULL;
     struct output o = {.e = e};
     struct header h = {.version = VERSION, .n_layer = (uint32_t)p->model->n_layer, .n_seq = (uint32_t)p->kv->n_seq};
-    int rc = partial ? numbering_make(&n, p, e) : err_set(e, HONE_ERESOURCE, "no memory to save a session");
+    int rc = note_size <= SESSION_FILE_NOTE_LIMIT ? places(path, &real, &partial, e)
+                                                  : err_set(e, HONE_EUSAGE, "a note of %zu bytes to a session", note_size);
+    if (!rc)
+        rc = numbering_make(&n, p, e);
     if (rc)
         goto done;
-    snprintf(partial, size, "%s.partial-%ld", path, (long)getpid());
+    h.note = (uint32_t)note_size;
     memcpy(h.magic, magic, sizeof magic);
     h.model = session_model_id(p->model);
     h.n_cells = (uint32_t)n.n_cells;
@@ -212,23 +233,25 @@ int session_file_save(const struct session_parts *p, const char *path, struct ho
     snprintf(h.k, sizeof h.k, "%s", format_get(p->kv->format_k)->name);
     snprintf(h.v, sizeof h.v, "%s", format_get(p->kv->format_v)->name);
     o.path = partial;
-    o.file = fopen(partial, "w+b");
+    o.file = fopen(partial, "w+bxe");
     if (!o.file) {
         rc = err_set(e, HONE_EINPUT, "%s: cannot write: %s", partial, strerror(errno));
         goto done;
     }
     put(&o, &h, sizeof h);
     put_body(&o, p, &n);
+    put(&o, note, note_size);
     rc = seal(&o, &h);
     if (fclose(o.file) && !rc)
         rc = err_set(e, HONE_ERESOURCE, "%s: cannot write: %s", partial, strerror(errno));
-    if (!rc && rename(partial, path))
-        rc = err_set(e, HONE_EINPUT, "%s: cannot rename to %s: %s", partial, path, strerror(errno));
+    if (!rc && rename(partial, real))
+        rc = err_set(e, HONE_EINPUT, "%s: cannot rename to %s: %s", partial, real, strerror(errno));
     if (rc)
         unlink(partial);
 done:
     numbering_free(&n);
     free(partial);
+    free(real);
     return rc;
 }
 
@@ -241,7 +264,7 @@ struct reading {
     const char *label;
     struct hone_error *e;
     struct header h;
-    size_t sequences, maps, keys, slots; /* offsets of the sections */
+    size_t sequences, maps, keys, slots, note; /* offsets of the sections */
 };
 
 __attribute__((format(printf, 2, 3))) static int refuse(const struct reading *r, const char *format, ...)
@@ -286,8 +309,8 @@ static int check_header(struct reading *r)
     memcpy(h, r->data, sizeof *h);
     if (memcmp(h->magic, magic, sizeof magic))
         return refuse(r, "not a session file");
-    if (h->version != VERSION || h->zero)
-        return refuse(r, "a session file of version %u; this hone reads %d", h->version, VERSION);
+    if (h->version < 1 || h->version > VERSION || (h->version == 1 && h->note))
+        return refuse(r, "a session file of version %u; this hone reads 1 and %d", h->version, VERSION);
     if (h->size != r->size)
         return refuse(r, "the file has %zu bytes and says %llu (offset 16): cut off or appended to", r->size,
                       (unsigned long long)h->size);
@@ -338,7 +361,10 @@ static int check_layout(struct reading *r)
             r->slots = at + each * limits[0];
         at += each * limits[part];
     }
-    return at == r->size ? 0 : refuse(r, "%zu bytes behind the last that it needs", r->size - at);
+    r->note = at;
+    if (r->size - at != r->h.note || r->h.note > SESSION_FILE_NOTE_LIMIT)
+        return refuse(r, "%zu bytes behind its states, and a note of %u", r->size - at, r->h.note);
+    return r->h.note && memchr(r->data + at, 0, r->h.note) ? refuse(r, "a note with a NUL (offset %zu)", at) : 0;
 }
 
 /* Cells and slots that are named exist, each is named, and what a sequence has fits this session. */
@@ -431,7 +457,8 @@ static void replace(const struct reading *r, int32_t *cells)
     fill_states(r, slots);
 }
 
-int session_file_restore(const struct session_parts *p, const void *data, size_t size, const char *label, struct hone_error *e)
+int session_file_restore(const struct session_parts *p, const void *data, size_t size, const char *label, char **note,
+                         struct hone_error *e)
 {
     struct reading r = {.p = p, .data = data, .size = size, .label = label, .e = e};
     int rc = check_header(&r);
@@ -444,8 +471,13 @@ int session_file_restore(const struct session_parts *p, const void *data, size_t
     int32_t *cells = rc ? NULL : filled((int32_t)r.h.n_cells, -1);
     if (!rc && !cells)
         rc = err_set(e, HONE_ERESOURCE, "no memory for %u cells", r.h.n_cells);
+    char *own_note = !rc && note ? strndup(r.h.note ? (const char *)r.data + r.note : "", r.h.note) : NULL;
+    if (!rc && note && !own_note)
+        rc = err_set(e, HONE_ERESOURCE, "no memory for a note of %u bytes", r.h.note);
     if (!rc)
         replace(&r, cells);
+    if (!rc && note)
+        *note = own_note;
     free(cells);
     return rc;
 }

@@ -60,7 +60,8 @@ struct hone_session_params {
     int32_t n_batch;      /* tokens a step at most; longer batches are cut */
     int32_t n_threads;    /* 0: all physical cores */
     int32_t poll;         /* 0 to 100: how long idle threads spin */
-    const char *type_k, *type_v; /* "f32", "f16": NULL is f16, or f32 when everything runs on the reference */
+    const char *type_k, *type_v; /* "f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1" or "q4_0", in any pair: docs/kv.md. NULL is f16, or
+                                  * f32 when everything runs on the reference */
     const char *recipe;   /* path of a recipe file; NULL: none */
     const char *gates;    /* gates, parted by white space or ';' ("kernel=ref"); NULL: none. Order: recipe, HONE_SET, gates */
     bool strict;          /* a gate that names a kernel which does not fit, or a fallback, is an error */
@@ -99,6 +100,10 @@ int hone_session_save(struct hone_session *s, const char *path, struct hone_erro
 /* Makes the session hold what the file does, in place of what it held. The file must be of the same model, with the same formats of K and V, and
  * fit n_ctx and n_seq; it is checked, every byte, before anything is replaced: on failure the session is as before. */
 int hone_session_restore(struct hone_session *s, const char *path, struct hone_error *e);
+/* The same with a note in the file, text of the caller's own (what was said, say; at most 64 MiB). A restored one is malloc'd into *note, to
+ * be freed with hone_free: "" where the file has none. */
+int hone_session_save_noted(struct hone_session *s, const char *path, const char *note, struct hone_error *e);
+int hone_session_restore_noted(struct hone_session *s, const char *path, char **note, struct hone_error *e);
 /* Makes the eval that runs, or else the next one, end soon with HONE_ECANCELED. May be called from another thread or a signal
  * handler. */
 void hone_session_cancel(struct hone_session *s);

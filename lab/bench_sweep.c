@@ -7,6 +7,7 @@
  * a named member for each of the 32 parameters was tried on paper: every list needed its own default, loop and copy. */
 #include "lab/bench_sweep.h"
 
+#include "engine/kv.h"
 #include "formats/formats.h"
 
 #include <ctype.h>
@@ -206,7 +207,11 @@ static int read_flash(struct bench_sweep *s, const char *text, struct hone_error
 static int read_format(struct bench_sweep *s, enum bench_param p, const char *text, struct hone_error *e)
 {
     enum format_id f;
-    return format_by_name(text, &f) ? refuse(p, text, strlen(text), "no such format", e) : accept(s, p, 0, 0, text, e);
+    if (format_by_name(text, &f))
+        return refuse(p, text, strlen(text), "no such format", e);
+    if (kv_format(text, "", &f, NULL))
+        return refuse(p, text, strlen(text), "no format for a cache", e);
+    return accept(s, p, 0, 0, text, e);
 }
 
 enum { MASK_DIGITS = 128 };

@@ -11,6 +11,7 @@
 #include "lab/recipe.h"
 
 #include "backends/backend.h"
+#include "engine/kv.h"
 #include "formats/formats.h"
 #include "graph/fuse.h"
 #include "lab/identity.h"
@@ -239,10 +240,10 @@ static int lint_type(const struct recipe *r, const char *type, const char *word,
                      struct hone_error *e)
 {
     enum format_id id;
-    if (!*type || format_by_name(type, &id) || format_get(id)->pack)
+    struct hone_error why = {0};
+    if (!*type || !kv_format(type, word, &id, &why))
         return 0;
-    return recipe_find(f, line_of(r, word), true, e,
-                       "%s%s: hone reads this format and cannot write it, so no cache can be in it", word, type);
+    return recipe_find(f, line_of(r, word), true, e, "%s", why.message);
 }
 
 int recipe_lint(const struct recipe *r, struct recipe_findings *out, struct hone_error *e)

@@ -379,50 +379,70 @@ static bool matches(const struct chat_format *f, const char *template_text)
 /* What runs the file's own template. */
 static const struct chat_format own_template = {.name = "the file's own template"};
 
-int chat_format_find(const struct chat_format **out, const char *name, const char *template_text, struct hone_error *e)
+/* What goes wrong in a template can be avoided by naming a family, which has no tools. */
+static int err_with_ways_out(struct hone_error *e, const struct hone_error *why, const struct chat_template *t)
 {
+    if (t->tools)
+        return err_set(e, why->code, "%s", why->message);
+    return err_set(e, why->code, "%s; name another with --chat-template (%s), or give the prompt as it is with --raw", why->message,
+                   chat_format_names());
+}
+
+/* A template that is run. */
+static int find_own(const struct chat_format **out, const struct chat_template *t, struct hone_error *e)
+{
+    struct hone_error why = {0};
+    if (!strstr(t->text, "messages"))
+        err_set(&why, HONE_EINPUT, "the model's chat template writes no messages");
+    if (why.code || chat_template_check(t->text, &why))
+        return err_with_ways_out(e, &why, t);
+    *out = &own_template;
+    return 0;
+}
+
+static int find_for_tools(const struct chat_format **out, const char *name, const struct chat_template *t, struct hone_error *e)
+{
+    if (name)
+        return err_set(e, HONE_EUSAGE, "--chat-template %.40s has no tools: they need the model's own template, or --chat-template-file", name);
+    if (!t->text || !strstr(t->text, "tools"))
+        return err_set(e, HONE_EINPUT, "the model's chat template %s; give one that takes tools with --chat-template-file",
+                       t->text ? "takes no tools" : "is missing, and tools need one");
+    return find_own(out, t, e);
+}
+
+int chat_format_find(const struct chat_format **out, const char *name, const struct chat_template *t, struct hone_error *e)
+{
+    if (t->tools)
+        return find_for_tools(out, name, t, e);
     for (int i = 0; i < N_FORMATS_OF_CHAT; i++)
-        if (name ? !strcmp(name, formats[i].name) : template_text && matches(&formats[i], template_text)) {
+        if (name ? !strcmp(name, formats[i].name) : t->text && matches(&formats[i], t->text)) {
             *out = &formats[i];
             return 0;
         }
     if (name)
         return err_set(e, HONE_EUSAGE, "unknown chat template \"%.40s\"; known: %s", name, chat_format_names());
-    if (!template_text)
+    if (!t->text)
         return err_set(e, HONE_EINPUT, "the model has no chat template; name one with --chat-template (%s), or give the prompt as it is with --raw",
                        chat_format_names());
-    struct hone_error why = {0};
-    if (!strstr(template_text, "messages"))
-        err_set(&why, HONE_EINPUT, "the model's chat template writes no messages");
-    if (why.code || chat_template_check(template_text, &why))
-        return err_set(e, why.code, "%s; name another with --chat-template (%s), or give the prompt as it is with --raw", why.message,
-                       chat_format_names());
-    *out = &own_template;
-    return 0;
+    return find_own(out, t, e);
 }
 
-/* By the file's own template; what goes wrong there can be avoided by naming a family. */
-static int render_own(struct render *r, const char *eos_token)
+int chat_render(const struct chat_format *f, const struct chat_template *t, const struct chat_message *messages, size_t n, size_t first,
+                bool assistant_turn, struct text *out, struct hone_error *e)
 {
-    struct hone_error why = {0};
-    int rc = chat_template_render(r->template_text, eos_token, r->messages, r->n, r->first, r->assistant_turn, r->out, &why);
-    return !rc ? 0
-               : err_set(r->e, rc, "%s; name another with --chat-template (%s), or give the prompt as it is with --raw", why.message,
-                         chat_format_names());
-}
-
-int chat_render(const struct chat_format *f, const char *template_text, const char *eos_token, const struct chat_message *messages, size_t n,
-                size_t first, bool assistant_turn, struct text *out, struct hone_error *e)
-{
-    struct render r = {template_text ? template_text : "", messages, n, first, assistant_turn, out, e};
+    struct render r = {t->text ? t->text : "", messages, n, first, assistant_turn, out, e};
     size_t before = out->n;
     int rc = 0;
     for (size_t i = 0; i < n && !rc; i++)
         if (!is_role(&messages[i], "system") && !is_role(&messages[i], "user") && !is_role(&messages[i], "assistant"))
             rc = err_set(e, HONE_EINPUT, "message %zu is of role %.40s; known: system, user, assistant", i + 1,
                          messages[i].role);
-    if (!rc && f == &own_template)
-        return render_own(&r, eos_token);
+    if (!rc && f == &own_template) {
+        struct hone_error why = {0};
+        rc = chat_template_render(t, messages, n, first, assistant_turn, out, &why);
+        return rc ? err_with_ways_out(e, &why, t) : 0;
+    }
+    INVARIANT(!t->tools);
     /* The turn that a model wrote before these messages is still open. */
     if (!rc && first > 0 && first <= n && is_role(&messages[first - 1], "assistant"))
         rc = put(&r, f->turn_end);

@@ -23,11 +23,16 @@ static size_t messages_of(const json_t *list, struct chat_message *m)
     return n;
 }
 
+static int find(const struct chat_format **f, const char *name, const char *template_text, struct hone_error *e)
+{
+    return chat_format_find(f, name, &(struct chat_template){.text = template_text}, e);
+}
+
 static const struct chat_format *found(const char *name, const char *template_text)
 {
     const struct chat_format *f = NULL;
     struct hone_error e = {0};
-    if (chat_format_find(&f, name, template_text, &e))
+    if (find(&f, name, template_text, &e))
         fail_msg("%s", e.message);
     return f;
 }
@@ -58,7 +63,8 @@ static void test_golden(void **state)
             const char *expected = json_string_value(json_object_get(c, "text"));
             struct text x = {0};
             struct hone_error e = {0};
-            int rc = chat_render(f, template_text, NULL, m, n, 0, json_is_true(json_object_get(c, "turn")), &x, &e);
+            int rc = chat_render(f, &(struct chat_template){template_text, NULL, NULL}, m, n, 0,
+                                 json_is_true(json_object_get(c, "turn")), &x, &e);
             /* Templates refuse more than hone does (Qwen 3.5 a conversation without a user); Gemma's order of roles must hold.
              */
             if (!expected) {
@@ -94,9 +100,10 @@ static void test_parts(void **state)
             const struct chat_message *from = m + skip_system;
             size_t n = 6 - skip_system;
             struct text whole = {0}, parts = {0};
-            assert_int_equal(chat_render(f, t, NULL, from, n, 0, true, &whole, &e), 0);
+            assert_int_equal(chat_render(f, &(struct chat_template){t, NULL, NULL}, from, n, 0, true, &whole, &e), 0);
             for (size_t turn = 2 - skip_system, first = 0; turn <= n; first = turn + 1, turn += 2) {
-                assert_int_equal(chat_render(f, t, NULL, from, turn, first, true, &parts, &e), 0);
+                assert_int_equal(chat_render(f, &(struct chat_template){t, NULL, NULL}, from, turn, first, true, &parts, &e),
+                                 0);
                 if (turn < n)
                     assert_int_equal(text_append(&parts, from[turn].content, strlen(from[turn].content), &e), 0);
             }
@@ -116,21 +123,24 @@ static void test_names(void **state)
     struct text x = {0};
     struct hone_error e = {0};
     assert_string_equal(chat_format_names(), "chatml, gemma, llama3");
-    assert_int_equal(chat_render(found("chatml", NULL), NULL, NULL, m, 1, 0, true, &x, &e), 0);
+    assert_int_equal(chat_render(found("chatml", NULL), &(struct chat_template){NULL, NULL, NULL}, m, 1, 0, true, &x, &e), 0);
     assert_string_equal(x.data, "<|im_start|>user\nhi<|im_end|>\n<|im_start|>assistant\n");
     x.n = 0;
-    assert_int_equal(chat_render(found("llama3", "{{ nonsense }}"), "{{ nonsense }}", NULL, m, 1, 0, true, &x, &e), 0);
+    assert_int_equal(chat_render(found("llama3", "{{ nonsense }}"), &(struct chat_template){"{{ nonsense }}", NULL, NULL}, m, 1,
+                                 0, true, &x, &e),
+                     0);
     assert_string_equal(
         x.data, "<|start_header_id|>user<|end_header_id|>\n\nhi<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n\n");
     x.n = 0;
-    assert_int_equal(chat_render(found("gemma", NULL), NULL, NULL, m, 1, 0, true, &x, &e), 0);
+    assert_int_equal(chat_render(found("gemma", NULL), &(struct chat_template){NULL, NULL, NULL}, m, 1, 0, true, &x, &e), 0);
     assert_string_equal(x.data, "<start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n");
-    assert_int_equal(chat_format_find(&f, "alpaca", NULL, &e), HONE_EUSAGE);
+    assert_int_equal(find(&f, "alpaca", NULL, &e), HONE_EUSAGE);
     assert_non_null(strstr(e.message, "chatml, gemma, llama3"));
     /* A role that no family has: refused, and the text stays as it was. */
     e = (struct hone_error){0};
     m[0].role = "tool";
-    assert_int_equal(chat_render(found("chatml", NULL), NULL, NULL, m, 1, 0, true, &x, &e), HONE_EINPUT);
+    assert_int_equal(chat_render(found("chatml", NULL), &(struct chat_template){NULL, NULL, NULL}, m, 1, 0, true, &x, &e),
+                     HONE_EINPUT);
     assert_string_equal(x.data, "<start_of_turn>user\nhi<end_of_turn>\n<start_of_turn>model\n");
     text_free(&x);
 }
@@ -158,7 +168,7 @@ static void test_refused(void **state)
     for (size_t i = 0; i < sizeof templates / sizeof *templates; i++) {
         const struct chat_format *f = NULL;
         struct hone_error e = {0};
-        if (chat_format_find(&f, NULL, templates[i], &e) != HONE_EINPUT)
+        if (find(&f, NULL, templates[i], &e) != HONE_EINPUT)
             fail_msg("'%s' is taken", templates[i]);
         assert_non_null(strstr(e.message, "--chat-template"));
         assert_non_null(strstr(e.message, "--raw"));
@@ -179,19 +189,101 @@ static void test_own_template(void **state)
     struct text x = {0};
     struct hone_error e = {0};
     assert_string_equal(chat_format_name(f), "the file's own template");
-    assert_int_equal(chat_render(f, t, "</s>", m, 4, 0, true, &x, &e), 0);
+    assert_int_equal(chat_render(f, &(struct chat_template){t, "</s>", NULL}, m, 4, 0, true, &x, &e), 0);
     assert_string_equal(x.data, "<<S>>[INST]u1[/INST]a1</s>[INST]u2[/INST]");
     x.n = 0;
-    assert_int_equal(chat_render(f, t, "</s>", m, 4, 3, true, &x, &e), 0);
+    assert_int_equal(chat_render(f, &(struct chat_template){t, "</s>", NULL}, m, 4, 3, true, &x, &e), 0);
     assert_string_equal(x.data, "</s>[INST]u2[/INST]");
-    assert_int_equal(chat_render(f, t, NULL, m, 4, 0, true, &x, &e), HONE_EINPUT);
+    assert_int_equal(chat_render(f, &(struct chat_template){t, NULL, NULL}, m, 4, 0, true, &x, &e), HONE_EINPUT);
     assert_string_equal(x.data, "</s>[INST]u2[/INST]");
     e = (struct hone_error){0};
-    assert_int_equal(chat_render(f, t, "</s>", &(struct chat_message){"user", "bad"}, 1, 0, true, &x, &e), HONE_EINPUT);
+    assert_int_equal(
+        chat_render(f, &(struct chat_template){t, "</s>", NULL}, &(struct chat_message){"user", "bad"}, 1, 0, true, &x, &e),
+        HONE_EINPUT);
     assert_non_null(strstr(e.message, "line 2, column "));
     assert_non_null(strstr(e.message, "--chat-template"));
     assert_non_null(strstr(e.message, "--raw"));
     text_free(&x);
+}
+
+static json_t *tools_of(const char *text)
+{
+    json_t *tools = json_loads(text, 0, NULL);
+    assert_non_null(tools);
+    return tools;
+}
+
+/* With tools it is the template that is run, that of a family too; what takes none or writes none is refused. */
+static void test_tools(void **state)
+{
+    (void)state;
+    static const char plain[] = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+                                "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    static const char with[] = "{% if tools %}<tools>{% for t in tools %}{{ t | tojson }}{% endfor %}</tools>{% endif %}"
+                               "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+                               "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+    static const char silent[] = "{# tools #}{% for m in messages %}{{ m.content }}{% endfor %}";
+    static const struct chat_message m[] = {{"user", "u1"}, {"assistant", "a1"}, {"user", "u2"}};
+    json_t *tools = tools_of("[{\"type\": \"function\", \"function\": {\"name\": \"get_time\", \"parameters\": {}}}]");
+    struct chat_template t = {.text = with, .tools = tools}, none = {.text = plain, .tools = tools},
+                         mute = {.text = silent, .tools = tools};
+    const struct chat_format *f = NULL;
+    struct text x = {0};
+    struct hone_error e = {0};
+    if (chat_format_find(&f, NULL, &t, &e) || chat_render(f, &t, m, 1, 0, true, &x, &e))
+        fail_msg("%s", e.message);
+    assert_string_equal(x.data,
+                        "<tools>{\"type\": \"function\", \"function\": {\"name\": \"get_time\", \"parameters\": {}}}</tools>"
+                        "<|im_start|>user\nu1<|im_end|>\n<|im_start|>assistant\n");
+    x.n = 0;
+    assert_int_equal(chat_render(f, &t, m, 3, 2, true, &x, &e), 0);
+    assert_string_equal(x.data, "<|im_end|>\n<|im_start|>user\nu2<|im_end|>\n<|im_start|>assistant\n");
+    assert_int_equal(chat_format_find(&f, NULL, &none, &e), HONE_EINPUT);
+    assert_non_null(strstr(e.message, "takes no tools"));
+    none.text = NULL;
+    e = (struct hone_error){0};
+    assert_int_equal(chat_format_find(&f, NULL, &none, &e), HONE_EINPUT);
+    assert_non_null(strstr(e.message, "tools need one"));
+    e = (struct hone_error){0};
+    assert_int_equal(chat_format_find(&f, "chatml", &t, &e), HONE_EUSAGE);
+    assert_int_equal(chat_format_find(&f, NULL, &mute, &e), 0);
+    e = (struct hone_error){0};
+    assert_int_equal(chat_render(f, &mute, m, 1, 0, true, &x, &e), HONE_EINPUT);
+    assert_non_null(strstr(e.message, "does not write the tools"));
+    text_free(&x);
+    json_decref(tools);
+}
+
+static void test_tools_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } bad[] = {
+        {"{}", "an array"},
+        {"[]", "an array"},
+        {"[7]", "tool 1 is no object"},
+        {"[{\"function\": {\"name\": \"f\"}}]", "tool 1 has not the type"},
+        {"[{\"type\": \"web\", \"function\": {\"name\": \"f\"}}]", "tool 1 has not the type"},
+        {"[{\"type\": \"function\"}]", "no object \"function\""},
+        {"[{\"type\": \"function\", \"function\": {}}]", "without a name"},
+        {"[{\"type\": \"function\", \"function\": {\"name\": \"\"}}]", "a name that is not"},
+        {"[{\"type\": \"function\", \"function\": {\"name\": \"a b\"}}]", "a name that is not"},
+        {"[{\"type\": \"function\", \"function\": {\"name\": \"f\"}}, {\"type\": \"function\", \"function\": {\"name\": \"g\", "
+         "\"description\": 1}}]",
+         "tool 2 has a description"},
+        {"[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": []}}]", "parameters that are no object"},
+        {"[{\"type\": \"function\", \"function\": {\"name\": \"f\", \"parameters\": {\"type\": \"array\"}}}]",
+         "no schema of an object"},
+    };
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        json_t *tools = tools_of(bad[i].text);
+        struct hone_error e = {0};
+        assert_int_equal(chat_tools_check(tools, &e), HONE_EINPUT);
+        if (!strstr(e.message, bad[i].says))
+            fail_msg("'%s' does not say '%s'", e.message, bad[i].says);
+        json_decref(tools);
+    }
 }
 
 /* Templates are read by their text alone; cut anywhere, they must not be read past their end. */
@@ -209,9 +301,9 @@ static void test_cut(void **state)
             const struct chat_format *f = NULL;
             struct hone_error e = {0};
             assert_non_null(part);
-            if (!chat_format_find(&f, NULL, part, &e)) {
+            if (!find(&f, NULL, part, &e)) {
                 struct text x = {0};
-                int rc = chat_render(f, part, NULL, m, 2, 0, true, &x, &e);
+                int rc = chat_render(f, &(struct chat_template){part, NULL, NULL}, m, 2, 0, true, &x, &e);
                 assert_true(rc == 0 || (rc == HONE_EINPUT && strstr(e.message, "line ")));
                 text_free(&x);
             }
@@ -224,8 +316,9 @@ static void test_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_golden),  cmocka_unit_test(test_parts),        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_own_template), cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_golden),  cmocka_unit_test(test_parts),         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_refused), cmocka_unit_test(test_own_template),  cmocka_unit_test(test_cut),
+        cmocka_unit_test(test_tools),   cmocka_unit_test(test_tools_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -195,7 +195,7 @@ static struct victim victim_make(int model)
 static void refused(const struct victim *v, const void *data, size_t size, const char *says)
 {
     struct hone_error e = {0};
-    assert_int_equal(session_restore_memory(v->s, data, size, "some.session", &e), HONE_EINPUT);
+    assert_int_equal(session_restore_memory(v->s, data, size, "some.session", NULL, &e), HONE_EINPUT);
     if (strncmp(e.message, "some.session: ", 14) != 0 || !strstr(e.message, says))
         fail_msg("'%s' does not say '%s'", e.message, says);
     assert_int_equal(hone_session_length(v->s, 0), 19);
@@ -249,8 +249,10 @@ static void test_hostile_numbers(void **unused)
             int32_t value;
             const char *says;
         } cases[] = {
-            {8, 2, "version 2"},
-            {12, 1, "version 1"},
+            {8, 0, "version 0"},
+            {8, 3, "version 3"},
+            {12, 1, "a note of 1"},
+            {12, -1, "a note of 4294967295"},
             {32, 5, "another model"},
             {40, 99, "another model"},
             {44, 0, "0 sequences"},
@@ -288,10 +290,59 @@ static void test_hostile_numbers(void **unused)
         /* Control: the same way without a change is taken. */
         struct hone_error e = {0};
         fix_sum(v.data, v.size);
-        assert_done(session_restore_memory(v.s, v.data, v.size, "good", &e), e);
+        assert_done(session_restore_memory(v.s, v.data, v.size, "good", NULL, &e), e);
         assert_int_equal(hone_session_length(v.s, 0), 12);
         session_feed(v.s, 0, ids + 30, 7, 1);
         unharmed(&v);
+    }
+}
+
+/* A note comes back as it was, is checked like the rest, and a file of the version without one is still read. */
+static void test_note(void **unused)
+{
+    (void)unused;
+    struct hone_error e = {0};
+    for (int m = 0; m < 2; m++) {
+        struct hone_session *s = session(m, 100, 2, NULL);
+        char *note = NULL;
+        session_feed(s, 0, ids, 12, 1);
+        assert_done(hone_session_save_noted(s, file, "said: \xc3\xa4", &e), e);
+        assert_done(hone_session_restore_noted(s, file, &note, &e), e);
+        assert_string_equal(note, "said: \xc3\xa4");
+        hone_free(note);
+        restore(s, file); /* who wants no note gets none */
+        size_t size;
+        unsigned char *data = load(file, &size);
+        struct victim v = {.model = m, .s = s, .data = data, .size = size};
+        session_feed(s, 1, ids + 20, 6, 1);
+        session_feed(s, 0, ids + 30, 7, 1);
+        for (size_t cut = 1; cut < 9; cut++) { /* the note, byte by byte: its size no longer agrees */
+            unsigned char *copy = malloc(size);
+            memcpy(copy, data, size);
+            fix_sum(copy, size - cut);
+            refused(&v, copy, size - cut, "a note of 8");
+            free(copy);
+        }
+        data[size - 3] = 0;
+        fix_sum(data, size);
+        refused(&v, data, size, "a NUL");
+        data[size - 3] = ' ';
+        const int32_t version = 1;
+        memcpy(data + 8, &version, sizeof version);
+        fix_sum(data, size);
+        refused(&v, data, size, "version 1"); /* which had none */
+        unharmed(&v);
+        s = session(m, 100, 2, NULL);
+        session_feed(s, 0, ids, 12, 1);
+        save(s, file);
+        data = load(file, &size);
+        memcpy(data + 8, &version, sizeof version);
+        note = NULL;
+        assert_done(session_restore_memory(s, data, size, "old", &note, &e), e);
+        assert_string_equal(note, "");
+        hone_free(note);
+        free(data);
+        hone_session_free(s);
     }
 }
 
@@ -347,6 +398,18 @@ static void test_paths(void **unused)
     assert_int_equal(stat(file, &st), 0);
     restore(s, file);
     assert_int_equal(hone_session_length(s, 0), 20);
+    /* What is no regular file stays what it is; a link stays one. */
+    unlink(other);
+    assert_int_equal(mkfifo(other, 0600), 0);
+    assert_int_equal(hone_session_save(s, other, &e), HONE_EINPUT);
+    assert_non_null(strstr(e.message, "not a regular file"));
+    assert_int_equal(hone_session_restore(s, other, &e), HONE_EINPUT);
+    assert_int_equal(hone_session_save(s, folder, &e), HONE_EINPUT);
+    assert_int_equal(unlink(other), 0);
+    assert_int_equal(symlink(file, other), 0);
+    save(s, other);
+    assert_true(lstat(other, &st) == 0 && S_ISLNK(st.st_mode));
+    assert_int_equal(unlink(other), 0);
     hone_session_free(s);
 }
 
@@ -394,6 +457,7 @@ int main(void)
         cmocka_unit_test(test_rewind_behind_restore),
         cmocka_unit_test(test_broken_bytes),
         cmocka_unit_test(test_hostile_numbers),
+        cmocka_unit_test(test_note),
         cmocka_unit_test(test_does_not_fit),
         cmocka_unit_test(test_paths),
     };

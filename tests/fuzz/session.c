@@ -54,7 +54,9 @@ static void begin(void)
     feed(0, 7, &e);
     feed(1, 3, &e);
     must(hone_session_fork(session, 0, 2, &e), &e);
-    must(hone_session_save(session, path, &e), &e);
+    must(
+        hone_session_save_noted(session, path, "{\"unfed\": 7, \"messages\": [{\"role\": \"user\", \"content\": \"hi\"}]}", &e),
+        &e);
     FILE *f = fopen(path, "rb");
     INVARIANT(f && !fseek(f, 0, SEEK_END));
     good_size = (size_t)ftell(f);
@@ -107,14 +109,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!session)
         begin();
     int32_t before[N_SEQ];
+    char *note = NULL;
     for (int32_t q = 0; q < N_SEQ; q++)
         before[q] = hone_session_length(session, q);
-    if (session_restore_memory(session, bad, spoil(data, size), "fuzz", &e)) {
+    if (session_restore_memory(session, bad, spoil(data, size), "fuzz", &note, &e)) {
+        INVARIANT(!note);
         INVARIANT(e.code < 0 && !strncmp(e.message, "fuzz: ", 6) && !strchr(e.message, '\n'));
         for (int32_t q = 0; q < N_SEQ; q++)
             INVARIANT(hone_session_length(session, q) == before[q]);
         return 0;
     }
+    INVARIANT(note && strlen(note) < ROOM + 100);
+    hone_free(note);
     for (int32_t q = 0; q < N_SEQ; q++) {
         int32_t n = hone_session_length(session, q);
         INVARIANT(n >= 0 && n <= N_CTX);
