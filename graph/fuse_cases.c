@@ -504,6 +504,8 @@ static const struct net_case gated_delta_net_cases[] = {
     {"batch_joint_tiled", 64, 2, 6, 5, 1, 2, DELTA_TILED, true, FILL_NORMAL},
     {"one_key_head", 32, 1, 3, 5, 1, 2, DELTA_GROUPED, true, FILL_NORMAL},
     {"70_tokens", 64, 1, 2, 70, 1, 2, DELTA_TILED, false, FILL_NORMAL},
+    {"70_tokens_128", 128, 1, 2, 70, 1, 2, DELTA_TILED, false, FILL_NORMAL},
+    {"prefill_sequences", 64, 1, 2, 60, 3, 9, DELTA_TILED, false, FILL_NORMAL},
     {"odd_size", 37, 1, 3, 5, 1, 2, DELTA_TILED, false, FILL_NORMAL},
     {"sequences", 64, 1, 2, 19, 4, 9, DELTA_TILED, false, FILL_NORMAL},
     {"41_tokens_128", 128, 1, 2, 41, 1, 2, DELTA_TILED, false, FILL_NORMAL},
