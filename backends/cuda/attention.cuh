@@ -10,8 +10,8 @@ extern "C" {
 
 struct attention_task {
     struct view q, k, v, positions, sequences, map, sinks, y;
-    float scale, softcap;
-    int window;
+    float scale, softcap, temperature;
+    int window, temperature_period;
     int group;         /* heads that share a KV head */
     int splits, grain; /* of a token; a split's length is a multiple of grain */
     float *stats;      /* [token][head][split][2]: maximum, sum */
@@ -33,6 +33,13 @@ __device__ static inline struct attention_span attention_span_of(const struct at
         s.high = s.sequence = -1;
     }
     return s;
+}
+
+/* The factor of a query's scores, for the last position that it attends to. */
+__device__ static inline float attention_scale(const struct attention_task &p, int position)
+{
+    float periods = p.temperature != 0 && position > 0 ? (float)(position / p.temperature_period) : 0;
+    return p.scale * (1 + p.temperature * logf(1 + periods));
 }
 
 /* The cell of a position, or -1. */
@@ -68,6 +75,8 @@ static inline struct attention_task attention_task_of(const struct node *n, int 
     p.scale = of->scale;
     p.softcap = of->softcap;
     p.window = of->window;
+    p.temperature = of->temperature;
+    p.temperature_period = of->temperature_period;
     p.group = (int)(n->src[0]->ne[1] / n->src[1]->ne[2]);
     p.splits = splits;
     p.grain = grain;

@@ -22,8 +22,9 @@ static __global__ void __launch_bounds__(SIMT_THREADS) attention_head(const __gr
     if (low > span.high)
         return;
     int high = min(span.high, low + each - 1);
+    float scale = attention_scale(p, span.high);
     for (int i = threadIdx.x; i < d; i += SIMT_THREADS)
-        q[i] = *view_f32(p.q, i, head, token, 0) * p.scale;
+        q[i] = *view_f32(p.q, i, head, token, 0) * scale;
     for (int i = threadIdx.x; i < d_v; i += SIMT_THREADS)
         sums[i] = 0;
     for (; low <= high; low += SIMT_POSITIONS) {

@@ -75,7 +75,7 @@ template <int D, class C> struct split_queries {
     uint32_t upper[CHUNKS][N / 2], lower[CHUNKS][N / 2];
     float scale[2]; /* of heads 2c and 2c + 1 */
 
-    __device__ __forceinline__ void load(const struct attention_task &p, int token, int head, bool present)
+    __device__ __forceinline__ void load(const struct attention_task &p, int token, int head, bool present, float factor)
     {
         int lane = threadIdx.x % WARP, c = lane % 4;
         float x[CHUNKS][N], most = 0;
@@ -83,7 +83,7 @@ template <int D, class C> struct split_queries {
         for (int j = 0; j < CHUNKS; j++)
 #pragma unroll
             for (int i = 0; i < N; i++) {
-                x[j][i] = present ? *view_f32(p.q, j * 4 * N + c * N + i, head, token, 0) * p.scale : 0;
+                x[j][i] = present ? *view_f32(p.q, j * 4 * N + c * N + i, head, token, 0) * factor : 0;
                 most = fmaxf(most, fabsf(x[j][i]));
             }
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
@@ -276,7 +276,7 @@ static __global__ void __launch_bounds__(SPLIT_THREADS, D > 128 ? 2 : D > 96 ? 3
     struct split_result<D, C> o = {};
     o.max[0] = o.max[1] = -INFINITY;
     int at = low + warp * SPLIT_TILE + lane, cell = lane < SPLIT_TILE && at <= high ? attention_cell(p, at, span.sequence) : -1;
-    q.load(p, token, head + lane / 4, lane / 4 < n_heads);
+    q.load(p, token, head + lane / 4, lane / 4 < n_heads, attention_scale(p, span.high));
     for (int first = low + warp * SPLIT_TILE; first <= high; first += SPLIT_GRAIN) {
         int now = cell;
         at += SPLIT_GRAIN;

@@ -38,19 +38,20 @@ struct tile_block {
 template <int D, class KIND> __device__ static inline void tile_load_queries(const struct attention_task &p, struct tile_memory<D> &m, struct tile_block b)
 {
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
-    for (int row = warp; row < TILE_ROWS; row += TILE_WARPS) {
+    for (int row = warp; row < (int)TILE_ROWS; row += TILE_WARPS) {
         int token = b.first + row / p.group, head = b.kv_head * p.group + row % p.group;
         bool present = row / p.group < b.tokens && token < p.q.ne[2];
         struct attention_span span = {0, -1, -1};
         float x[D / WARP], most = 0;
         if (present)
             span = attention_span_of(p, token);
+        float factor = attention_scale(p, span.high);
 #pragma unroll
         for (int i = 0; i < D / WARP; i++) {
             int at = i / 2 * 64 + 2 * lane + i % 2; /* pairs of neighbours; of an odd number of warps' widths, the last one singly */
             if (D % 64 != 0 && i == D / WARP - 1)
                 at = i * WARP + lane;
-            x[i] = present ? *view_f32(p.q, at, head, token, 0) * p.scale : 0;
+            x[i] = present ? *view_f32(p.q, at, head, token, 0) * factor : 0;
             most = fmaxf(most, fabsf(x[i]));
         }
         float scale = split_scale(warp_max(most)), inverse = 1 / scale;
