@@ -205,7 +205,7 @@ template <class F, int BN, int NT>
 __device__ __forceinline__ void mm_step(const mm_shared<BN> &s, int buffer, int rows, int tokens, float (*acc)[2][4])
 {
     const int lane = threadIdx.x & 31;
-#pragma unroll
+#pragma unroll 1 /* unrolled, it takes more registers than there are */
     for (int g = 0; g < MM_GROUPS; g++) {
         mm_rows w;
         mm_load_rows<F, BN>(w, s, buffer, g, rows);

@@ -173,6 +173,9 @@ int product_run(const struct exec *x, const struct product_args *a, enum format_
     const struct product_format *f = product_format(format);
     if (a->tokens == 0)
         return 0;
+    if ((uintptr_t)a->x % (f->layout ? 8 : 16))
+        return cuda_fault("a matrix product's activation begins at %p, no multiple of %d bytes", (const void *)a->x,
+                          f->layout ? 8 : 16);
     return a->tokens <= PRODUCT_DECODE ? f->rows(x, a, false) : f->tiles(x, a);
 }
 
