@@ -69,6 +69,7 @@ TESTS := $(TEST_SRC:%.c=$(B)/%)
 TESTS += $(if $(shell command -v $(firstword $(CXX))),$(patsubst %.cc,$(B)/%,$(wildcard tests/test_*.cc)))
 FUZZERS := $(FUZZ_SRC:tests/fuzz/%.c=$(B)/fuzz/%)
 EXAMPLES := $(patsubst %.c,$(B)/%,$(wildcard examples/*.c))
+BENCHES := $(patsubst %.c,$(B)/%,$(wildcard bench/*.c))
 
 all: $(B)/hone lib $(EXAMPLES)
 lib: $(B)/libhone.a $(B)/libhone.so
@@ -84,6 +85,7 @@ $(B)/build.h: FORCE
 .PHONY: FORCE
 $(B)/engine/engine.o: $(B)/build.h
 $(B)/engine/engine.o: EXTRA_CFLAGS := -I$(B)
+$(B)/comm/mpi.o $(B)/bench/collectives.o: EXTRA_CFLAGS := $(MPI_CFLAGS)
 
 $(B)/%.o: %.c $(B)/config.mk
 	@mkdir -p $(@D)
@@ -123,6 +125,9 @@ $(B)/tests/test_%: $(B)/tests/test_%.o $(B)/libhone.a
 $(B)/examples/%: $(B)/examples/%.o $(B)/libhone.a
 	$(call say,LD,$@)
 	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) -lm -ldl -o $@
+$(B)/bench/%: $(B)/bench/%.o $(B)/libhone.a
+	$(call say,LD,$@)
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) -lm -ldl -o $@
 
 units: $(TESTS)
 
@@ -158,7 +163,7 @@ soak:
 	@sh tests/run.sh soak
 deps:
 	@sh tests/deps.sh
-bench: all
+bench: all $(BENCHES)
 	@for s in bench/*.sh; do echo "== $$s"; sh $$s || exit 1; done
 format:
 	clang-format -i $$(git ls-files '*.c' '*.h')
@@ -180,4 +185,4 @@ install: all
 clean:
 	rm -rf $(B)
 
--include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(TESTS:=.d) $(patsubst %.c,$(B)/%.d,$(FUZZ_SRC)) $(EXAMPLES:=.d)
+-include $(LIB_OBJ:.o=.d) $(CMD_OBJ:.o=.d) $(TESTS:=.d) $(patsubst %.c,$(B)/%.d,$(FUZZ_SRC)) $(EXAMPLES:=.d) $(BENCHES:=.d)

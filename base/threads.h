@@ -12,12 +12,14 @@
 #include <stdint.h>
 
 struct pool;
+struct comm; /* comm/comm.h */
 
 struct worker {
     int ith, nth;        /* this thread, of how many */
     struct pool *pool;   /* for worker_barrier; may be NULL when nth is 1 */
     void *scratch;       /* this thread's own scratch, aligned to 64 */
     size_t scratch_size; /* bytes */
+    struct comm *comm;   /* this rank's end of its group, for collectives; NULL: it is alone */
 };
 
 typedef void pool_fn(void *arg, int ith, int nth);

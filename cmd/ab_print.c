@@ -27,8 +27,9 @@ static const char *qualification(const struct ab_report *r, int candidate, bool 
         return "not to be trusted: A/A failed";
     if (outputs == AB_OUTPUTS_UNSTABLE)
         return "output unstable: no result";
-    if (rig_is_diagnostic(&r->rig->arms[0]) || rig_is_diagnostic(&r->rig->arms[candidate]))
-        return "debug.spin: a diagnostic";
+    const char *base = rig_diagnostic(&r->rig->arms[0]), *gate = base ? base : rig_diagnostic(&r->rig->arms[candidate]);
+    if (gate)
+        return strcmp(gate, "debug.spin") ? "debug.skip_all_reduce: a diagnostic" : "debug.spin: a diagnostic";
     bool speed = s->outcome == AB_WIN || s->outcome == AB_LOSS;
     if (speed && verified && !strcmp(verified, verify_class_name(VERIFY_DIFFERENT)))
         return "output different: no result";
@@ -211,7 +212,7 @@ static json_t *arms_json(const struct ab_report *r)
     for (int i = 0; i < r->rig->n_arms; i++) {
         const struct arm *a = &r->rig->arms[i];
         json_array_append_new(list, json_pack("{s:s, s:s?, s:s?, s:b, s:O, s:O?}", "spec", a->spec, "binary", a->binary,
-                                              "commit", a->commit, "diagnostic", rig_is_diagnostic(a), "identity", a->identity,
+                                              "commit", a->commit, "diagnostic", rig_diagnostic(a) != NULL, "identity", a->identity,
                                               "differences", r->differences[i]));
     }
     return list;

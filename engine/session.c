@@ -40,6 +40,7 @@ struct hone_session {
     struct states states;
     struct planned plans[MAX_PLANS];
     uint64_t clock;
+    int64_t graphs; /* steps run */
     void *values;
     size_t value_bytes;
     void *scratch;
@@ -137,6 +138,8 @@ static int session_open(struct hone_session *s, struct hone_error *e)
     s->spin = gates_spin(&s->gates);
     if (s->spin > 0)
         log_line(LOG_WARN, "debug.spin makes every step %g %% longer: a diagnostic, no speed is a result", 100 * s->spin);
+    if (gates_skip_all_reduce(&s->gates))
+        log_line(LOG_WARN, "debug.skip_all_reduce leaves the collectives out: a diagnostic, the output is wrong and no speed is a result");
     if (!p->n_ctx)
         p->n_ctx = s->model->n_ctx_train < DEFAULT_CTX_CAP ? s->model->n_ctx_train : DEFAULT_CTX_CAP;
     if (!p->n_threads)
@@ -365,6 +368,27 @@ double session_spin(const struct hone_session *s)
     return s->spin;
 }
 
+const struct comm *session_comm(const struct hone_session *s)
+{
+    (void)s;
+    return NULL;
+}
+
+int64_t session_graphs(const struct hone_session *s)
+{
+    return s->graphs;
+}
+
+void session_set_timed(struct hone_session *s, bool timed)
+{
+    (void)s, (void)timed;
+}
+
+bool session_skips_all_reduce(const struct hone_session *s)
+{
+    return gates_skip_all_reduce(&s->gates);
+}
+
 size_t session_kv_bytes(const struct hone_session *s)
 {
     return s->kv.bytes;
@@ -459,6 +483,7 @@ static int eval_chunk(struct hone_session *s, const struct hone_token *tokens, c
     struct observer with_progress = {progress, progress_before, progress_after};
     struct run run = {.pool = s->pool, .scratch = s->scratch, .scratch_stride = s->scratch_stride, .cancel = &s->cancel,
                       .observer = progress ? &with_progress : s->observer};
+    s->graphs++;
     int64_t start = clock_ns();
     int rc = plan_run(p->plan, &run, e);
     if (s->spin > 0)

@@ -221,7 +221,8 @@ static bool match_norm_quantize(const struct graph *g, int i, struct fuse_match 
 {
     (void)r;
     return match_quantized(g, i, m, OP_RMS_NORM_MUL, OP_RMS_NORM_MUL_QUANTIZE) ||
-           match_quantized(g, i, m, OP_ADD_RMS_NORM_MUL, OP_ADD_RMS_NORM_MUL_QUANTIZE);
+           match_quantized(g, i, m, OP_ADD_RMS_NORM_MUL, OP_ADD_RMS_NORM_MUL_QUANTIZE) ||
+           match_quantized(g, i, m, OP_ALL_REDUCE_ADD_RMS_NORM_MUL, OP_ALL_REDUCE_ADD_RMS_NORM_MUL_QUANTIZE);
 }
 
 static bool match_gate_up_glu_quantize(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
@@ -339,10 +340,81 @@ static bool match_gated_delta_net(const struct graph *g, int i, struct fuse_matc
     return true;
 }
 
+/* ---- collectives: what may be fused with one is also asked of graph/guards.def */
+
+/* The all_reduce that t names all of: a reshape between does not matter to a sum. */
+static struct node *all_reduce_of(struct tensor *t)
+{
+    struct node *n = maker_is(t, OP_ALL_REDUCE);
+    return n && (!t->base || (t->offset == 0 && tensor_contiguous(t) && tensor_elements(t) == tensor_elements(n->out))) ? n : NULL;
+}
+
+/* The all_reduce that add reads and what it adds to it; NULL: neither side is one. */
+static struct node *all_reduce_added(const struct node *add, struct tensor **other)
+{
+    for (int side = 0; side < 2; side++) {
+        struct node *n = all_reduce_of(add->src[side]);
+        *other = add->src[1 - side];
+        if (n && root_of(*other) != n->out)
+            return n;
+    }
+    return NULL;
+}
+
+static bool match_all_reduce_add(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    struct node *add = g->nodes[i], *sum;
+    struct tensor *other;
+    if (add->op != OP_ADD || !(sum = all_reduce_added(add, &other)))
+        return false;
+    if (tensor_elements(other) != tensor_elements(add->out))
+        return fits_not(r, "%s adds a broadcast value", add->out->name);
+    m->op = OP_ALL_REDUCE_ADD;
+    add_part(m, sum);
+    add_part(m, add);
+    add_src(m, sum->src[0]);
+    add_src(m, other);
+    return true;
+}
+
+static bool match_all_reduce_get_rows(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    struct node *rows = g->nodes[i], *sum;
+    (void)r;
+    if (rows->op != OP_GET_ROWS || !(sum = all_reduce_of(rows->src[0])))
+        return false;
+    m->op = OP_ALL_REDUCE_GET_ROWS;
+    add_part(m, sum);
+    add_part(m, rows);
+    add_src(m, sum->src[0]);
+    add_src(m, rows->src[1]);
+    return true;
+}
+
+static bool match_all_reduce_add_rms_norm(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    struct fuse_match inner = {0};
+    struct node *sum;
+    struct tensor *other;
+    if (!match_add_rms_norm_mul(g, i, &inner, r) || !(sum = all_reduce_added(inner.parts[0], &other)))
+        return false;
+    m->op = OP_ALL_REDUCE_ADD_RMS_NORM_MUL;
+    add_part(m, sum);
+    for (int j = 0; j < inner.n_parts; j++)
+        add_part(m, inner.parts[j]);
+    add_src(m, sum->src[0]);
+    add_src(m, other);
+    add_src(m, inner.src[2]);
+    memcpy(m->params, inner.params, PARAMS_SIZE);
+    return true;
+}
+
 /* ---- the table, and the rules */
 
+enum { FUSION_OFF, FUSION_ON };
+
 static const struct fusion table[] = {
-#define FUSION(name, stage) {#name, FUSE_##stage, match_##name},
+#define FUSION(name, stage, state) {#name, FUSE_##stage, FUSION_##state, match_##name},
 #include "graph/fuse.def"
 #undef FUSION
 };

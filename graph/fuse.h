@@ -10,7 +10,7 @@
 
 #include "backends/backend.h"
 
-#define FUSION(name, stage) FUSE_##name,
+#define FUSION(name, stage, state) FUSE_##name,
 enum fusion_id {
 #include "graph/fuse.def"
     N_FUSIONS
@@ -34,6 +34,7 @@ struct fuse_match {
 struct fusion {
     const char *name;
     enum fuse_stage stage;
+    bool on; /* without a gate */
     /* A match whose last part is g->nodes[i]? When the last node looks right and something else is wrong, *r says what. */
     bool (*match)(const struct graph *g, int i, struct fuse_match *m, struct reason *r);
 };

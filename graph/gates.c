@@ -5,6 +5,7 @@
 
 #include "backends/backend.h"
 #include "graph/fuse.h"
+#include "graph/guards.h"
 
 #include <ctype.h>
 #include <fnmatch.h>
@@ -145,6 +146,47 @@ static int parse_spin(struct gates *g, struct gate *gate, const char *value, str
     return gate_add(g, gate, e);
 }
 
+/* comm.limit=<bytes>, comm.timeout=<seconds> */
+static int parse_comm(struct gates *g, struct gate *gate, const char *name, const char *value, struct hone_error *e)
+{
+    char *end;
+    double number = strtod(value, &end);
+    bool limit = !strcmp(name, "limit");
+    if (!limit && strcmp(name, "timeout") != 0)
+        return gate_refuse(e, gate, "known: comm.limit=<bytes>, comm.timeout=<seconds>");
+    if (end == value || *end || !(number >= (limit ? 0 : 0.001) && number <= (limit ? 1e12 : 1e6)))
+        return gate_refuse(e, gate, limit ? "a number of bytes" : "seconds, 0.001 to 1000000");
+    gate->kind = limit ? GATE_COMM_LIMIT : GATE_COMM_TIMEOUT;
+    gate->variant = value;
+    return gate_add(g, gate, e);
+}
+
+/* debug.skip_all_reduce=on|off */
+static int parse_skip_all_reduce(struct gates *g, struct gate *gate, const char *value, struct hone_error *e)
+{
+    if (strcmp(value, "on") != 0 && strcmp(value, "off") != 0)
+        return gate_refuse(e, gate, "on or off");
+    gate->kind = GATE_SKIP_ALL_REDUCE;
+    gate->variant = value;
+    return gate_add(g, gate, e);
+}
+
+/* debug.guard=<name>|none */
+static int parse_guard(struct gates *g, struct gate *gate, const char *value, struct hone_error *e)
+{
+    enum guard id;
+    if (strcmp(value, "none") != 0 && guard_by_name(value, &id)) {
+        char text[300];
+        int n = snprintf(text, sizeof text, "no guard '%s'; guards: none", value);
+        for (int i = 0; i < N_GUARDS && n < (int)sizeof text; i++)
+            n += snprintf(text + n, sizeof text - (size_t)n, " %s", guard_name((enum guard)i));
+        return gate_refuse(e, gate, text);
+    }
+    gate->kind = GATE_GUARD;
+    gate->variant = value;
+    return gate_add(g, gate, e);
+}
+
 static int parse_one(struct gates *g, char *word, const char *source, struct hone_error *e)
 {
     struct gate gate = {.text = arena_strdup(&g->arena, word), .source = source, .op = -1, .format = -1};
@@ -165,8 +207,14 @@ static int parse_one(struct gates *g, char *word, const char *source, struct hon
         return parse_fusion(g, &gate, GATE_DECLINE, own + 7, value, e);
     if (!strcmp(own, "debug.spin"))
         return parse_spin(g, &gate, value, e);
+    if (!strcmp(own, "debug.skip_all_reduce"))
+        return parse_skip_all_reduce(g, &gate, value, e);
+    if (!strcmp(own, "debug.guard"))
+        return parse_guard(g, &gate, value, e);
+    if (!strncmp(own, "comm.", 5))
+        return parse_comm(g, &gate, own + 5, value, e);
     return gate_refuse(e, &gate, "unknown gate; known: kernel[.backend].op[.format][@node]=variant, kernel=ref, skip=op,..., "
-                                 "fuse[.name]=on|off");
+                                 "fuse[.name]=on|off, comm.limit=bytes, comm.timeout=seconds");
 }
 
 int gates_parse(struct gates *g, const char *text, const char *source, struct hone_error *e)
@@ -222,12 +270,49 @@ bool gates_fusion(const struct gates *g, enum gate_kind kind, int id, bool fallb
     return fallback;
 }
 
-double gates_spin(const struct gates *g)
+static const struct gate *last_of(const struct gates *g, enum gate_kind kind)
 {
     for (int i = g->n; i-- > 0;)
-        if (g->list[i].kind == GATE_SPIN)
-            return strtod(g->list[i].variant, NULL) / 100;
-    return 0;
+        if (g->list[i].kind == kind)
+            return &g->list[i];
+    return NULL;
+}
+
+double gates_spin(const struct gates *g)
+{
+    const struct gate *gate = last_of(g, GATE_SPIN);
+    return gate ? strtod(gate->variant, NULL) / 100 : 0;
+}
+
+size_t gates_comm_limit(const struct gates *g)
+{
+    const struct gate *gate = last_of(g, GATE_COMM_LIMIT);
+    return gate ? (size_t)strtod(gate->variant, NULL) : 65536;
+}
+
+int gates_comm_timeout_ms(const struct gates *g)
+{
+    const struct gate *gate = last_of(g, GATE_COMM_TIMEOUT);
+    return gate ? (int)(1000 * strtod(gate->variant, NULL)) : 0;
+}
+
+bool gates_skip_all_reduce(const struct gates *g)
+{
+    const struct gate *gate = last_of(g, GATE_SKIP_ALL_REDUCE);
+    return gate && !strcmp(gate->variant, "on");
+}
+
+int gates_guard(const struct gates *g)
+{
+    const struct gate *gate = last_of(g, GATE_GUARD);
+    enum guard id;
+    return gate && !guard_by_name(gate->variant, &id) ? (int)id : -1;
+}
+
+const char *gates_diagnostic(const struct gates *g)
+{
+    const struct gate *gate = gates_skip_all_reduce(g) ? last_of(g, GATE_SKIP_ALL_REDUCE) : last_of(g, GATE_SPIN);
+    return gate ? gate->text : NULL;
 }
 
 bool gates_all_reference(const struct gates *g)

@@ -5,7 +5,11 @@
  *   skip=<op>,...           short for kernel.<op>=ref for each
  *   fuse.<name>=on|off      fuse=off (every fusion)
  *   decline.<name>=on       makes the fused kernels of that fusion decline every step: a test of what happens then
+ *   comm.limit=<bytes>      no collective whose part is larger is fused with what follows it (65536)
+ *   comm.timeout=<seconds>  how long a rank waits for another before it gives up (60)
  *   debug.spin=<percent>    makes every step that much longer, so that what measures can be measured; no result with it is one
+ *   debug.skip_all_reduce=on  collectives do not meet: what they cost is then missing, and the output is wrong; no result with it is one
+ *   debug.guard=<name>      makes that guard of the fused collectives (graph/guards.def) fail before each step: a test of what happens then
  * Lists are parted by white space or ';'; '#' starts a comment that ends with the line. The later match wins, however specific. */
 #ifndef GRAPH_GATES_H
 #define GRAPH_GATES_H
@@ -13,7 +17,16 @@
 #include "base/arena.h"
 #include "ops/ops.h"
 
-enum gate_kind { GATE_KERNEL, GATE_FUSE, GATE_DECLINE, GATE_SPIN };
+enum gate_kind {
+    GATE_KERNEL,
+    GATE_FUSE,
+    GATE_DECLINE,
+    GATE_COMM_LIMIT,
+    GATE_COMM_TIMEOUT,
+    GATE_SPIN,
+    GATE_SKIP_ALL_REDUCE,
+    GATE_GUARD,
+};
 
 struct gate {
     char *text;           /* as the user wrote it, for messages and records */
@@ -44,6 +57,15 @@ const struct gate *gates_for_node(const struct gates *g, const char *backend, co
 bool gates_fusion(const struct gates *g, enum gate_kind kind, int id, bool fallback);
 /* What the last debug.spin gate asks for, as a share of a step's time; 0: nothing. */
 double gates_spin(const struct gates *g);
+/* The largest part of a collective that may be fused, in bytes; how long a rank waits, in ms (0: the transport's own limit). */
+size_t gates_comm_limit(const struct gates *g);
+int gates_comm_timeout_ms(const struct gates *g);
+/* Whether collectives are left out (debug.skip_all_reduce): the output is wrong. */
+bool gates_skip_all_reduce(const struct gates *g);
+/* The guard that debug.guard makes fail (enum guard), or -1. */
+int gates_guard(const struct gates *g);
+/* The text of the last gate that makes every result none (debug.spin, debug.skip_all_reduce), or NULL. */
+const char *gates_diagnostic(const struct gates *g);
 /* The last gate that is about everything (`kernel=...`) says ref and none after it brings a kernel back. */
 bool gates_all_reference(const struct gates *g);
 

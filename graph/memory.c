@@ -114,6 +114,22 @@ static void survey_tensor(void *user, struct tensor *t)
         s->list[s->n++] = (struct lifetime){t, s->step, s->step};
 }
 
+/* What a rank brings to a collective is read by the others where it lies, until the next collective is over (comm/comm.h); of the last one, until
+ * the next step's ranks have met. */
+static void live_until_read(struct survey *s, const struct plan *p)
+{
+    struct tensor *brought = NULL; /* to the collective before */
+    for (int i = 0; i <= p->n_steps; i++) {
+        if (i < p->n_steps && !node_collective(p->steps[i].node))
+            continue;
+        for (int k = 0; k < s->n && brought; k++)
+            if (s->list[k].tensor == brought && s->list[k].last < i)
+                s->list[k].last = i;
+        if (i < p->n_steps)
+            brought = root(p->steps[i].node->src[0]);
+    }
+}
+
 int memory_plan(struct plan *p, struct hone_error *e)
 {
     size_t n_max = 1;
@@ -129,6 +145,7 @@ int memory_plan(struct plan *p, struct hone_error *e)
     space.gaps[0] = (struct gap){0, SIZE_MAX / 2};
     for (s.step = 0; s.step < p->n_steps; s.step++)
         node_visit(p->steps[s.step].node, &s, survey_tensor);
+    live_until_read(&s, p);
     /* Inputs first: they are filled before the step and live through it. */
     for (int i = 0; i < s.n; i++)
         if (s.list[i].tensor->kind == TENSOR_INPUT)

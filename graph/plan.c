@@ -6,8 +6,10 @@
  * not fit and say so. References and lookups read any layout and claim nothing. */
 #include "graph/plan.h"
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "graph/fuse.h"
+#include "graph/guards.h"
 #include "graph/materialise.h"
 #include "graph/memory.h"
 #include "graph/weights.h"
@@ -188,6 +190,12 @@ static bool parts_skipped(const struct plan_state *ps, const struct backend *b, 
     return false;
 }
 
+/* What the helper will refuse the planner refuses first. */
+static bool guarded(const struct plan_state *ps, const struct node *fused, struct reason *r)
+{
+    return !node_collective(fused) || guards_hold(ps->plan->graph, fused, ps->options->gates, -1, r);
+}
+
 static int fuse_pass(struct plan_state *ps, enum fuse_stage stage, const struct backend *b, struct hone_error *e)
 {
     struct graph *g = ps->plan->graph;
@@ -196,7 +204,7 @@ static int fuse_pass(struct plan_state *ps, enum fuse_stage stage, const struct 
         struct reason *miss = &ps->plan->fuse_misses[f];
         if (fusion->stage != stage)
             continue;
-        if (!gates_fusion(ps->options->gates, GATE_FUSE, f, true)) {
+        if (!gates_fusion(ps->options->gates, GATE_FUSE, f, fusion->on)) {
             fits_not(miss, "off by its gate");
             continue;
         }
@@ -207,7 +215,7 @@ static int fuse_pass(struct plan_state *ps, enum fuse_stage stage, const struct 
         for (int i = 0; i < g->n_nodes; i++) {
             struct reason r = {""};
             struct node *fused = fuse_try(g, fusion, i, &r);
-            if (fused && !parts_skipped(ps, b, fused, &r) && fused_runs(ps, b, fused, &r)) {
+            if (fused && guarded(ps, fused, &r) && !parts_skipped(ps, b, fused, &r) && fused_runs(ps, b, fused, &r)) {
                 fused->fusion = f;
                 fuse_apply(g, fused);
                 ps->plan->fuse_hits[f]++;
@@ -266,6 +274,35 @@ static void measure_scratch(struct plan *p)
     p->value_bytes = p->shared_offset + most;
 }
 
+/* Asks the guards of all fused collectives once for all steps: the answer depends on the plan and the gates alone. */
+static void ask_guards(struct plan *p, const struct gates *gates)
+{
+    p->guarded = -1;
+    for (int i = p->n_steps; i-- > 0;) {
+        const struct node *n = p->steps[i].node;
+        p->n_collectives += node_collective(n);
+        if (n->n_parts && node_collective(n) && !guards_hold(p->graph, n, gates, gates_guard(gates), &p->guarded_why))
+            p->guarded = i;
+    }
+}
+
+uint64_t plan_collectives_hash(const struct plan *p)
+{
+    uint64_t hash = 0;
+    for (int i = 0; i < p->n_steps; i++) {
+        const struct node *n = p->steps[i].node;
+        if (!node_collective(n))
+            continue;
+        struct {
+            uint64_t before, bytes;
+            char name[NAME_SIZE];
+        } one = {hash, n->src[0]->sharding == SHARDING_SPLIT ? 0 : tensor_nbytes(n->src[0]), ""};
+        snprintf(one.name, sizeof one.name, "%s", n->out->name);
+        hash = hash64(&one, sizeof one);
+    }
+    return hash;
+}
+
 int plan_declines(const struct plan *p, const struct gates *gates, struct reason *r)
 {
     for (int i = 0; i < p->n_steps; i++) {
@@ -274,6 +311,10 @@ int plan_declines(const struct plan *p, const struct gates *gates, struct reason
             continue;
         if (gates_fusion(gates, GATE_DECLINE, s->node->fusion, false)) {
             fits_not(r, "told to by its decline gate");
+            return i;
+        }
+        if (i == p->guarded) {
+            *r = p->guarded_why;
             return i;
         }
         if (s->kernel->declines && s->kernel->declines(s->node, r))
@@ -336,6 +377,7 @@ int plan_create(struct plan **out, struct graph *g, const struct plan_options *o
     if (rc)
         return rc;
     measure_scratch(p);
+    ask_guards(p, o->gates);
     p->generation = weights_generation();
     *out = p;
     return 0;

@@ -37,6 +37,9 @@ struct plan {
     size_t shared_offset; /* within the block: what kernels share among their workers */
     void *shared;
     int n_gates_unfit;    /* nodes that a gate's variant does not fit */
+    int n_collectives;    /* steps that meet the other ranks */
+    int guarded;          /* the first step whose guards do not hold now, -1: none; and why */
+    struct reason guarded_why;
     uint64_t generation;  /* weights_generation() that it was made for */
     int *fuse_hits;       /* by fusion, N_FUSIONS: how often each fired; */
     struct reason *fuse_misses; /* and why it last did not, "" where it always did or never could */
@@ -79,12 +82,16 @@ struct observer {
 
 struct run {
     struct pool *pool;
+    struct comm *comm;               /* this rank's end of its group; NULL: it is alone */
     void *scratch;                   /* pool_size * scratch_stride bytes, aligned to 64 */
     size_t scratch_stride;           /* a multiple of 64, at least plan->scratch_bytes */
     const struct observer *observer; /* NULL: none; costs one test a node */
     atomic_int *cancel;              /* non-zero: end with HONE_ECANCELED; may be NULL */
     atomic_int *progress;            /* set to the number of steps done; may be NULL */
 };
+
+/* A number that two ranks have alike if their plans meet at the same nodes with as many bytes, in the same order (comm_same). */
+uint64_t plan_collectives_hash(const struct plan *p);
 
 /* Runs the plan once: the one loop. 0, or the first failing kernel's code with the node's name. */
 int plan_run(const struct plan *p, const struct run *r, struct hone_error *e);

@@ -6,6 +6,7 @@
 #include "graph/plan.h"
 
 #include "base/clock.h"
+#include "comm/comm.h"
 
 #include <limits.h>
 
@@ -33,7 +34,7 @@ static void run_worker(void *arg, int ith, int nth)
     const struct observer *obs = r->observer;
     struct exec x = {.worker = {.ith = ith, .nth = nth, .pool = r->pool,
                                 .scratch = (char *)r->scratch + (size_t)ith * r->scratch_stride,
-                                .scratch_size = r->scratch_stride},
+                                .scratch_size = r->scratch_stride, .comm = r->comm},
                      .shared = s->plan->shared};
     int64_t start = 0;
     for (int i = 0; i < s->plan->n_steps && i <= atomic_load(&s->stop_after); i++) {
@@ -75,6 +76,8 @@ int plan_run(const struct plan *p, const struct run *r, struct hone_error *e)
         return err_set(e, code, "cancelled");
     const struct step *step = &p->steps[s.step_failed];
     char name[128];
+    if (r->comm && comm_error(r->comm)->code)
+        return err_set(e, code, "node %s: %s", step->node->out->name, comm_error(r->comm)->message);
     return err_set(e, code, "node %s: kernel %s failed: %s", step->node->out->name,
                    kernel_name(step->backend, step->kernel, name, sizeof name), err_meaning(code));
 }

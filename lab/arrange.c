@@ -8,6 +8,7 @@
  * (rule 6); packed weights it may read in either form, since packing was proven row by row before. */
 #include "lab/specimen.h"
 
+#include "comm/comm.h"
 #include "graph/materialise.h"
 
 #include <stdlib.h>
@@ -221,12 +222,21 @@ struct reference_job {
     struct pool *pool;
     char *scratch;
     size_t stride;
+    struct comm *comm;
 };
+
+int specimen_group(struct comm **c, const struct node *n, const struct pool *pool, struct hone_error *e)
+{
+    enum { RANKS = 3 };
+    struct comm_params p = {.n_workers = pool_size(pool)};
+    *c = NULL;
+    return node_collective(n) ? comm_rehearsal_create(c, RANKS, &p, e) : 0;
+}
 
 static void reference_worker(void *arg, int ith, int nth)
 {
     const struct reference_job *r = arg;
-    struct worker w = {ith, nth, r->pool, r->scratch + (size_t)ith * r->stride, r->stride};
+    struct worker w = {ith, nth, r->pool, r->scratch + (size_t)ith * r->stride, r->stride, r->comm};
     node_reference(r->node, &w);
 }
 
@@ -236,9 +246,12 @@ int reference_run(const struct node *n, struct pool *pool, struct hone_error *e)
     r.scratch = aligned_alloc(64, r.stride * (size_t)pool_size(pool));
     if (!r.scratch)
         return err_set(e, HONE_ERESOURCE, "no memory for the reference of %s", op_get(n->op)->name);
-    pool_run(pool, reference_worker, &r);
+    int rc = specimen_group(&r.comm, n, pool, e);
+    if (!rc)
+        pool_run(pool, reference_worker, &r);
+    comm_free(r.comm);
     free(r.scratch);
-    return 0;
+    return rc;
 }
 
 int specimen_expect(struct specimen *s, struct pool *pool, const struct arrangement *a, struct hone_error *e)

@@ -420,6 +420,8 @@ static json_t *warnings_of(const struct bench *b, const struct bench_result *r)
                  100 * session_spin(b->session));
         warn(list, text);
     }
+    if (b->session && session_skips_all_reduce(b->session))
+        warn(list, "debug.skip_all_reduce leaves the collectives out: the output is wrong, and this is no result");
     if (above_roof(r))
         warn(list,
              "more bytes a second than memory can be read with: the weights stay in a cache, so roof_share says nothing here");

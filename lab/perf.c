@@ -9,6 +9,7 @@
 #include "lab/perf.h"
 
 #include "base/clock.h"
+#include "comm/comm.h"
 #include "lab/stats.h"
 
 #include <stdatomic.h>
@@ -28,6 +29,7 @@ struct stopwatch {
     struct pool *pool;
     char *scratch;
     size_t stride;
+    struct comm *comm; /* the group of a node that meets other ranks: of made-up ones, whose blocks lie in memory */
     bool cold;
     double samples[MOST];
     int n;
@@ -67,7 +69,7 @@ static void flush_all(struct stopwatch *w, int ith, int nth)
 static void time_worker(void *arg, int ith, int nth)
 {
     struct stopwatch *w = arg;
-    struct exec x = {.worker = {ith, nth, w->pool, w->scratch + (size_t)ith * w->stride, w->stride},
+    struct exec x = {.worker = {ith, nth, w->pool, w->scratch + (size_t)ith * w->stride, w->stride, w->comm},
                      .shared = w->scratch + (size_t)nth * w->stride};
     int64_t begin = clock_ns();
     for (int i = 0; !w->over; i++) {
@@ -112,6 +114,8 @@ int perf_measure(struct perf_result *p, struct specimen *s, const struct kernel 
     w.scratch = aligned_alloc(64, w.stride * (size_t)pool_size(pool) + ((k->shared ? k->shared(w.a.node) : 0) + 63) / 64 * 64);
     if (!w.scratch)
         rc = err_set(e, HONE_ERESOURCE, "no memory for scratch");
+    if (!rc)
+        rc = specimen_group(&w.comm, w.a.node, pool, e);
     for (int i = 0; i < s->n_regions; i++)
         region_load(&s->regions[i], 0, REGION_NOTHING);
     for (int i = 0; i < w.a.n_regions; i++)
@@ -125,6 +129,7 @@ int perf_measure(struct perf_result *p, struct specimen *s, const struct kernel 
         p->threads = pool_size(pool);
         p->cost = node_cost(w.a.node);
     }
+    comm_free(w.comm);
     free(w.scratch);
     arrangement_free(&w.a);
     return rc;

@@ -166,7 +166,7 @@ bool gate_covers(const struct gate *a, const struct gate *b)
         return false;
     if (a->kind == GATE_FUSE || a->kind == GATE_DECLINE)
         return a->fusion < 0 || a->fusion == b->fusion;
-    return a->kind == GATE_SPIN || ((a->op < 0 || a->op == b->op) && (!a->backend || same_word(a->backend, b->backend)) &&
+    return a->kind != GATE_KERNEL || ((a->op < 0 || a->op == b->op) && (!a->backend || same_word(a->backend, b->backend)) &&
                                     (a->format < 0 || a->format == b->format) && (!a->glob || same_word(a->glob, b->glob)));
 }
 
@@ -176,7 +176,7 @@ bool gate_overlaps(const struct gate *a, const struct gate *b)
         return false;
     if (a->kind == GATE_FUSE || a->kind == GATE_DECLINE)
         return a->fusion < 0 || b->fusion < 0 || a->fusion == b->fusion;
-    return a->kind == GATE_SPIN ||
+    return a->kind != GATE_KERNEL ||
            ((a->op < 0 || b->op < 0 || a->op == b->op) && (!a->backend || !b->backend || same_word(a->backend, b->backend)) &&
             (a->format < 0 || b->format < 0 || a->format == b->format));
 }
@@ -215,11 +215,15 @@ static int lint_gate(const struct recipe *r, int i, struct recipe_findings *f, s
         return recipe_find(f, r->lines[i], true, e,
                            "'%s': this build has no such kernel for %s (one from outside? give --plugin)", g->text,
                            op_get((enum op)g->op)->name);
+    if (g->kind == GATE_SKIP_ALL_REDUCE && !strcmp(g->variant, "on"))
+        return recipe_find(f, r->lines[i], false, e, "'%s' gives wrong output: a diagnostic, no recipe to promote", g->text);
+    if (g->kind == GATE_GUARD && strcmp(g->variant, "none") != 0)
+        return recipe_find(f, r->lines[i], false, e, "'%s' makes fused collectives decline every step: a diagnostic, no recipe to promote", g->text);
     if (g->kind == GATE_SPIN)
         return recipe_find(f, r->lines[i], false, e, "'%s' slows every step down: a diagnostic, no recipe to promote", g->text);
     if (g->kind != GATE_DECLINE || strcmp(g->variant, "on") != 0)
         return 0;
-    if (g->fusion >= 0 && !gates_fusion(&r->gates, GATE_FUSE, g->fusion, true))
+    if (g->fusion >= 0 && !gates_fusion(&r->gates, GATE_FUSE, g->fusion, fusion_get((enum fusion_id)g->fusion)->on))
         return recipe_find(f, r->lines[i], true, e, "'%s' cannot work: the fusion is off, so nothing is there to decline",
                            g->text);
     return recipe_find(f, r->lines[i], false, e, "'%s' makes the fusion decline every step: a diagnostic, no recipe to promote",

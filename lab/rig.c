@@ -52,10 +52,12 @@ char *rig_test_name(const struct rig *r, char *text, size_t size)
     return bench_test_name(r->test.n_prompt, r->test.n_gen, r->test.n_depth, text, size);
 }
 
-bool rig_is_diagnostic(const struct arm *a)
+const char *rig_diagnostic(const struct arm *a)
 {
     const char *gates = json_string_value(json_object_get(a->identity, "recipe.gates"));
-    return gates && strstr(gates, "\"debug.spin=");
+    if (gates && strstr(gates, "\"debug.skip_all_reduce=on"))
+        return "debug.skip_all_reduce";
+    return gates && strstr(gates, "\"debug.spin=") ? "debug.spin" : NULL;
 }
 
 /* ---- length of a sample */

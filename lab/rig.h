@@ -50,7 +50,7 @@ int rig_sample(void *user, int arm, struct ab_sample *s, struct hone_error *e);
 int rig_check(const struct rig *r, struct hone_error *e);
 /* "tg32", "pp512", "pp64+tg16 @ d128" */
 char *rig_test_name(const struct rig *r, char *text, size_t size);
-/* Whether an arm's gates make it a diagnostic (debug.spin), whose speed is no result. */
-bool rig_is_diagnostic(const struct arm *a);
+/* The gate that makes an arm a diagnostic ("debug.spin", "debug.skip_all_reduce"), whose speed is no result; NULL: none. */
+const char *rig_diagnostic(const struct arm *a);
 
 #endif

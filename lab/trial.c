@@ -8,6 +8,7 @@
  * A fault ends the trial: what follows from a first wrong write explains nothing. */
 #include "lab/trial.h"
 
+#include "comm/comm.h"
 #include "graph/materialise.h"
 #include "graph/plan.h"
 
@@ -80,13 +81,14 @@ struct bench {
     unsigned char *first[DATA_SETS][MAX_REGIONS]; /* results and states after the first run of a data set */
     const struct trial_pools *pools;
     struct pool *pool;
+    struct comm *comm; /* the group of a node that meets other ranks */
     atomic_int code;
 };
 
 static void run_worker(void *arg, int ith, int nth)
 {
     struct bench *b = arg;
-    struct exec x = {.worker = {ith, nth, b->pool, b->scratch + (size_t)ith * b->stride, b->declared},
+    struct exec x = {.worker = {ith, nth, b->pool, b->scratch + (size_t)ith * b->stride, b->declared, b->comm},
                      .shared = b->scratch + b->stride * MOST_THREADS};
     int code = b->kernel->run(&x, b->a.node);
     if (code)
@@ -299,8 +301,12 @@ static bool arranged(struct bench *b, const struct layout *layout)
         if (!rc && !b->scratch)
             rc = err_set(&e, HONE_ERESOURCE, "no memory for %zu bytes of scratch a thread and %zu shared", b->declared,
                          b->shared);
-        if (rc)
+        if (!rc)
+            rc = specimen_group(&b->comm, b->a.node, b->pools->pools[TRIAL_POOLS - 1], &e);
+        if (rc) {
+            free(b->scratch);
             arrangement_free(&b->a);
+        }
     }
     if (!rc)
         return true;
@@ -327,6 +333,7 @@ void trial_run(struct trial_result *r, struct specimen *s, const struct kernel *
         if (!going)
             return;
         going = run_all(&b);
+        comm_free(b.comm);
         free(b.scratch);
         arrangement_free(&b.a);
     }

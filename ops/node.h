@@ -27,6 +27,13 @@ enum tensor_kind {
     TENSOR_VALUE,  /* the result of a node; lives within a step */
 };
 
+/* What one rank of several holds of a tensor (graph/shard.c). Of a single rank everything is mirrored. */
+enum sharding {
+    SHARDING_MIRRORED, /* all of it, the same as on every rank */
+    SHARDING_SPLIT,    /* its part along one axis */
+    SHARDING_PARTIAL,  /* a summand of each value */
+};
+
 struct buffer; /* a backend's memory (backends/backend.h) */
 
 struct tensor {
@@ -39,6 +46,8 @@ struct tensor {
     struct node *producer; /* the node that writes it; NULL for weights, inputs and states */
     struct tensor *base;   /* a view: whose memory this is (never itself a view); else NULL */
     size_t offset;         /* a view: bytes from base's first byte */
+    enum sharding sharding;
+    int axis;              /* of a split one */
     struct buffer *buffer; /* where it lives; NULL: plain host memory */
     void *data;            /* address of the first element, once placed; of the packed copy where layout says so */
     const void *rows;      /* a weight: its rows in the mapped file, to which data goes back when it is unpacked */

@@ -56,6 +56,14 @@ struct tensor *node_updates(const struct node *n)
     return i && !n->n_parts ? n->src[i - 1] : NULL;
 }
 
+bool node_collective(const struct node *n)
+{
+    for (int i = 0; i < n->n_parts; i++)
+        if (table[n->parts[i]->op]->collective)
+            return true;
+    return table[n->op]->collective;
+}
+
 bool node_leaves(const struct node *n, const struct tensor *t)
 {
     for (int i = 0; i < n->n_also; i++)

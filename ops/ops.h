@@ -70,6 +70,7 @@ struct op_desc {
     const struct op_param *params; /* its fields; NULL: none, or an alias op */
     bool alias;         /* view, reshape, permute: names memory anew; never runs, costs nothing */
     int updates;        /* 1 + the source that the op writes in place beside its output, a state that outlives the step; 0: none */
+    bool collective;    /* meets the other ranks: src[0] is what this rank brings, which they may read until the next collective is over */
     bool fused;         /* made by a fusion (graph/fuse.def): shape, reference, scratch and cost are those of node->parts */
     /* Checks sources and params; sets out's format, ne and nb (alias and in-place ops: base and offset too). 0, or
      * HONE_EINPUT with a message that gives the shapes. Called once, when the node is added to a graph. */
@@ -94,6 +95,8 @@ size_t node_scratch(const struct node *n);
 struct cost node_cost(const struct node *n);
 /* The source that n's own op writes in place beside its output, or NULL; of a fused node, ask its parts. */
 struct tensor *node_updates(const struct node *n);
+/* Whether n, or a part of it, meets the other ranks. */
+bool node_collective(const struct node *n);
 /* Whether the node must leave t in memory: its out, or one of also. */
 bool node_leaves(const struct node *n, const struct tensor *t);
 /* 0, or -1 when there is no op of this name. */

@@ -8,8 +8,8 @@ allowed() {
     case $1 in
     base) echo "" ;;
     formats) echo "base" ;;
-    ops) echo "base formats" ;;
-    graph) echo "base formats ops backends/backend.h" ;;
+    ops) echo "base formats comm/comm.h" ;;
+    graph) echo "base formats ops comm/comm.h backends/backend.h" ;;
     comm) echo "base" ;;
     model) echo "base formats ops graph/graph.h" ;;
     model/arch) echo "base formats ops graph/graph.h model" ;;
@@ -18,7 +18,7 @@ allowed() {
     engine) echo "base formats ops graph comm backends model" ;;
     lab) echo "base formats ops graph comm backends model engine" ;;
     cmd) echo "base formats ops graph comm backends model engine lab" ;;
-    tests | tests/* | examples | examples/*) echo "base formats ops graph comm backends backends/cpu backends/plugin model model/arch engine lab cmd tests tests/golden" ;;
+    tests | tests/* | bench | examples | examples/*) echo "base formats ops graph comm backends backends/cpu backends/plugin model model/arch engine lab cmd tests tests/golden" ;;
     *) echo "?" ;;
     esac
 }

@@ -4,6 +4,7 @@
 
 #include "base/cpu.h"
 #include "base/mmap.h"
+#include "comm/comm.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,7 +16,7 @@ extern const struct backend backend_cpu;
 static int run_reference(const struct exec *x, const struct node *n)
 {
     node_reference(n, &x->worker);
-    return 0;
+    return x->worker.comm ? comm_error(x->worker.comm)->code : 0;
 }
 
 #define OP(NAME, name)                                                                                                         \

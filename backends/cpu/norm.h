@@ -38,6 +38,8 @@ static inline struct norm norm_of(const struct node *n)
         const struct node *part = n->parts[i];
         const struct tensor *left = node_leaves(n, part->out) ? part->out : NULL;
         switch (part->op) {
+        case OP_ALL_REDUCE: /* its sum is a row in memory by then: collective_norm.h */
+            break;
         case OP_ADD:
             m.b = n->src[1];
             m.sum = left;
@@ -56,26 +58,36 @@ static inline struct norm norm_of(const struct node *n)
     return m;
 }
 
-static inline bool norm_fits(const struct node *n, struct reason *r)
+static inline bool norm_steps_fit(const struct norm *m, struct reason *r)
 {
-    struct norm m = norm_of(n);
-    int64_t width = m.a->ne[0];
-    if (m.weight && m.weight->ne[0] != width)
-        return fits_not(r, "a weight of %lld repeats along rows of %lld", (long long)m.weight->ne[0], (long long)width);
-    const struct tensor *written[] = {m.sum, m.normed, m.product, m.quantized};
+    int64_t width = m->a->ne[0];
+    if (m->weight && m->weight->ne[0] != width)
+        return fits_not(r, "a weight of %lld repeats along rows of %lld", (long long)m->weight->ne[0], (long long)width);
+    const struct tensor *written[] = {m->sum, m->normed, m->product, m->quantized};
     for (int i = 0; i < 4; i++)
         if (written[i] && !tensor_rows_contiguous(written[i]))
             return fits_not(r, "%s is written with gaps", written[i]->name);
-    if (m.quantized && format_get(m.quantized->format)->block > NORM_MAX_BLOCK)
-        return fits_not(r, "blocks of %d values", format_get(m.quantized->format)->block);
+    if (m->quantized && format_get(m->quantized->format)->block > NORM_MAX_BLOCK)
+        return fits_not(r, "blocks of %d values", format_get(m->quantized->format)->block);
     return true;
 }
 
+static inline bool norm_fits(const struct node *n, struct reason *r)
+{
+    struct norm m = norm_of(n);
+    return norm_steps_fit(&m, r);
+}
+
 /* Rooms for the sources, and for the piece that is quantised. */
+static inline size_t norm_steps_scratch(const struct norm *m)
+{
+    return rows_room(m->a) + (m->b ? rows_room(m->b) : 0) + (m->weight ? rows_room(m->weight) : 0);
+}
+
 static inline size_t norm_scratch(const struct node *n)
 {
     struct norm m = norm_of(n);
-    return rows_room(m.a) + (m.b ? rows_room(m.b) : 0) + (m.weight ? rows_room(m.weight) : 0);
+    return norm_steps_scratch(&m);
 }
 
 /* n <= V values from `at` on, n = V where it is a constant. */
@@ -159,44 +171,49 @@ INLINE void norm_piece(const struct norm_row *r, vf scale, int64_t lo, int64_t n
         row_pack(r->format, room, r->quantized + format_row_bytes(format_get(r->format), lo), n);
 }
 
-static inline int norm_run(const struct exec *x, const struct node *n)
+static inline int norm_steps_run(const struct exec *x, const struct norm *m)
 {
-    struct norm m = norm_of(n);
     char *scratch = x->worker.scratch;
-    struct rows a = rows_of(m.a, &scratch), b = {0}, sum = {0}, normed = {0}, product = {0}, quantized = {0};
+    struct rows a = rows_of(m->a, &scratch), b = {0}, sum = {0}, normed = {0}, product = {0}, quantized = {0};
     struct norm_row r = {.format = FORMAT_F32};
-    if (m.b)
-        b = rows_of(m.b, &scratch);
-    if (m.weight) {
-        struct rows weight = rows_of(m.weight, &scratch);
+    if (m->b)
+        b = rows_of(m->b, &scratch);
+    if (m->weight) {
+        struct rows weight = rows_of(m->weight, &scratch);
         r.weight = row_read(&weight, 0);
     }
-    if (m.sum)
-        sum = rows_to(m.sum);
-    if (m.normed)
-        normed = rows_to(m.normed);
-    if (m.product)
-        product = rows_to(m.product);
-    if (m.quantized) {
-        quantized = rows_to(m.quantized);
-        r.format = m.quantized->format;
+    if (m->sum)
+        sum = rows_to(m->sum);
+    if (m->normed)
+        normed = rows_to(m->normed);
+    if (m->product)
+        product = rows_to(m->product);
+    if (m->quantized) {
+        quantized = rows_to(m->quantized);
+        r.format = m->quantized->format;
     }
-    int64_t block = format_get(r.format)->block, width = m.a->ne[0];
-    struct share share = share_of(&x->worker, tensor_rows(m.a), width, block > NORM_GRAIN ? block : NORM_GRAIN);
+    int64_t block = format_get(r.format)->block, width = m->a->ne[0];
+    struct share share = share_of(&x->worker, tensor_rows(m->a), width, block > NORM_GRAIN ? block : NORM_GRAIN);
     struct piece p;
     while (share_next(&share, &p)) {
         r.a = row_read(&a, p.row);
-        r.b = m.b ? row_read(&b, p.row) : NULL;
-        r.sum = norm_target(m.sum, &sum, p.row);
-        r.normed = norm_target(m.normed, &normed, p.row);
-        r.product = norm_target(m.product, &product, p.row);
-        r.quantized = (char *)norm_target(m.quantized, &quantized, p.row);
-        double squares = norm_sum_squares(r.a, r.b, width), mean = m.mean ? squares / (double)width : squares;
-        vf scale = v_all((float)(1 / sqrt(mean + (double)m.eps)));
+        r.b = m->b ? row_read(&b, p.row) : NULL;
+        r.sum = norm_target(m->sum, &sum, p.row);
+        r.normed = norm_target(m->normed, &normed, p.row);
+        r.product = norm_target(m->product, &product, p.row);
+        r.quantized = (char *)norm_target(m->quantized, &quantized, p.row);
+        double squares = norm_sum_squares(r.a, r.b, width), mean = m->mean ? squares / (double)width : squares;
+        vf scale = v_all((float)(1 / sqrt(mean + (double)m->eps)));
         for (int64_t i = p.lo; i < p.hi; i += NORM_MAX_BLOCK)
             norm_piece(&r, scale, i, p.hi - i < NORM_MAX_BLOCK ? p.hi - i : NORM_MAX_BLOCK);
     }
     return 0;
+}
+
+static inline int norm_run(const struct exec *x, const struct node *n)
+{
+    struct norm m = norm_of(n);
+    return norm_steps_run(x, &m);
 }
 
 /* Defines cpu_<op>_<isa>. */

@@ -1,0 +1,5 @@
+/* all_reduce_add_rms_norm_mul_avx512.c: the sum of all partials and the residual, rms_norm, the mul by its weight
+ * (collective_norm.h). */
+#include "backends/cpu/collective_norm.h"
+
+COLLECTIVE_NORM_KERNEL(ALL_REDUCE_ADD_RMS_NORM_MUL, all_reduce_add_rms_norm_mul);
