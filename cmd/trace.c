@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-static int n_prompt, depth, repeats = 11;
+static int n_prompt, depth, repeats = 11, level = 1;
 static bool plan_only, all_nodes;
 
 static const struct option *options(int *n)
@@ -18,6 +18,7 @@ static const struct option *options(int *n)
         {"-d, --n-depth", OPTION_INT, &depth, "N", "positions in the context before the step", 0, 1 << 30},
         {"-r, --repetitions", OPTION_INT, &repeats, "N", "steps that are measured; each node's median counts", 1, 100000},
         {"--plan", OPTION_FLAG, &plan_only, NULL, "only plan: what would run, why, and why not the others", 0, 0},
+        {"--level", OPTION_INT, &level, "N", "collectives: 1 their sums, 2 a line for each, 3 with ranks that meet before each (perturbs), 4 with what the planner made of each partial", 1, 4},
         {"--nodes", OPTION_FLAG, &all_nodes, NULL, "a line for every node, not only the sums", 0, 0},
         {"-o, --output", OPTION_TEXT, &output_format, "FORMAT", "text, json, jsonl or chrome", 0, 0},
         JOURNAL_OPTIONS,
@@ -52,8 +53,26 @@ static void print_fusions(const struct trace *t)
 {
     printf("\n%-26s %5s %9s  why not more\n", "fusion", "hits", "declined");
     for (int f = 0; f < N_FUSIONS; f++)
-        printf("%-26s %5d %9lld  %s\n", fusion_get((enum fusion_id)f)->name, t->plan->fuse_hits[f], (long long)t->declines[f].count,
-               t->declines[f].count ? t->declines[f].reason.text : t->plan->fuse_misses[f].text);
+        printf("%-26s %5d %9lld  %s\n", fusion_get((enum fusion_id)f)->name, t->planned->fuse_hits[f], (long long)t->declines[f].count,
+               t->declines[f].count ? t->declines[f].reason.text : t->planned->fuse_misses[f].text);
+}
+
+static void print_collectives(const struct trace *t)
+{
+    const struct collectives *c = &t->collectives;
+    char text[400];
+    if (!c->n)
+        return;
+    printf("\n%s\n", collectives_summary(c, text, sizeof text));
+    if (c->graphs)
+        printf("allreduce raw graphs=%lld count=%lld total_bytes=%lld (all of this session, warm-ups too; gathers and meetings are counted)\n", (long long)c->graphs,
+               (long long)c->raw_count, (long long)c->raw_bytes);
+    if (t->timed)
+        printf("allreduce times are synchronised: ranks met before each collective, which perturbs the step\n");
+    for (int i = 0; i < c->n && level >= 2; i++)
+        printf("%s\n", collectives_line(c, i, t->timed, text, sizeof text));
+    for (int i = 0; i < c->n && level >= 4; i++)
+        printf("%s\n", collectives_probe(c, i, text, sizeof text));
 }
 
 static void print_text(const struct trace *t)
@@ -76,7 +95,10 @@ static void print_text(const struct trace *t)
     }
     if (t->spin > 0)
         printf("debug.spin made every step %g %% longer: a diagnostic, no speed here is a result\n", 100 * t->spin);
+    if (t->skips)
+        printf("debug.skip_all_reduce left the collectives out: a diagnostic, the output is wrong and no speed here is a result\n");
     print_fusions(t);
+    print_collectives(t);
     if (t->plan->n_gates_unfit)
         printf("\n%d node(s) where a gate's kernel did not fit\n", t->plan->n_gates_unfit);
 }
@@ -133,7 +155,7 @@ static int run(int n_args, char **args)
                                json_pack("{s:i, s:i, s:i, s:i, s:i}", "n_tokens", n_prompt ? n_prompt : 1, "depth", depth, "repeats", repeats,
                                          "threads", n_threads, "n_batch", model_args.n_batch));
     if (!rc) {
-        struct trace_options o = {n_prompt ? n_prompt : 1, depth, plan_only ? 0 : repeats, n_threads};
+        struct trace_options o = {n_prompt ? n_prompt : 1, depth, plan_only ? 0 : repeats, n_threads, level >= 3};
         interrupt_session(s);
         if (plan_only)
             session_set_dry(s);

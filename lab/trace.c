@@ -6,6 +6,7 @@
 #include "base/bandwidth.h"
 #include "base/clock.h"
 #include "base/rng.h"
+#include "comm/comm.h"
 #include "graph/fuse.h"
 #include "lab/stats.h"
 #include "ops/attention.h"
@@ -14,15 +15,34 @@
 #include <string.h>
 
 struct watch {
-    double *samples; /* [step][repeat] */
+    const struct plan *plan; /* what ran */
+    const struct comm *comm; /* NULL: one device */
+    double *samples, *waits; /* [step][repeat] */
     int repeat, repeats;
+    int64_t waited; /* by the end of the step before */
 };
+
+/* Of the first step: which plan it took. */
+static int first_watched(void *user, const struct plan *p, int step, int64_t ns)
+{
+    struct watch *w = user;
+    (void)step, (void)ns;
+    w->plan = p;
+    return 0;
+}
 
 static int watched(void *user, const struct plan *p, int step, int64_t ns)
 {
     struct watch *w = user;
-    (void)p;
-    w->samples[(size_t)step * (size_t)w->repeats + (size_t)w->repeat] = (double)ns;
+    if (p != w->plan) /* what declines declines every step; else this one is not counted */
+        return 0;
+    size_t at = (size_t)step * (size_t)w->repeats + (size_t)w->repeat;
+    w->samples[at] = (double)ns;
+    if (w->comm) {
+        int64_t waited = comm_counts(w->comm).wait_ns;
+        w->waits[at] = (double)(waited - w->waited);
+        w->waited = waited;
+    }
     return 0;
 }
 
@@ -42,24 +62,42 @@ static int step_once(struct hone_session *s, const struct hone_token *tokens, in
     return rc ? rc : hone_session_rewind(s, 0, depth, e);
 }
 
+/* The step that packs, touches and warms; it also shows which plan runs. */
+static int warm(struct trace *t, struct hone_session *s, const struct hone_token *tokens, const struct trace_options *o, int32_t depth,
+                struct hone_error *e)
+{
+    struct watch w = {.plan = t->planned};
+    struct observer observer = {&w, NULL, first_watched};
+    double ignored;
+    session_observe(s, &observer);
+    int rc = step_once(s, tokens, o->n_tokens, depth, &ignored, e);
+    session_observe(s, NULL);
+    t->plan = w.plan;
+    return rc;
+}
+
 static int measure(struct trace *t, struct hone_session *s, const struct hone_token *tokens, const struct trace_options *o, int32_t depth,
                    struct hone_error *e)
 {
     size_t n = (size_t)t->plan->n_steps, repeats = (size_t)o->repeats;
-    struct watch w = {.samples = calloc(n * repeats + 1, sizeof(double)), .repeats = o->repeats};
+    struct watch w = {.plan = t->plan, .comm = session_comm(s), .samples = calloc(n * repeats + 1, sizeof(double)),
+                      .waits = calloc(n * repeats + 1, sizeof(double)), .repeats = o->repeats};
     double *whole = calloc(repeats, sizeof *whole), ignored;
-    int rc = w.samples && whole ? 0 : err_set(e, HONE_ERESOURCE, "no memory for %zu samples", n * repeats);
-    if (!rc)
-        rc = step_once(s, tokens, o->n_tokens, depth, &ignored, e); /* packs, touches, warms */
+    int rc = w.samples && w.waits && whole ? 0 : err_set(e, HONE_ERESOURCE, "no memory for %zu samples", n * repeats);
     for (size_t r = 0; r < repeats && !rc; r++)
         rc = step_once(s, tokens, o->n_tokens, depth, &whole[r], e);
     struct observer observer = {&w, NULL, watched};
     session_observe(s, &observer);
+    session_set_timed(s, o->timed);
+    w.waited = w.comm ? comm_counts(w.comm).wait_ns : 0;
     for (w.repeat = 0; w.repeat < o->repeats && !rc; w.repeat++)
         rc = step_once(s, tokens, o->n_tokens, depth, &ignored, e);
+    session_set_timed(s, false);
     session_observe(s, NULL);
-    for (size_t i = 0; i < n && !rc; i++)
+    for (size_t i = 0; i < n && !rc; i++) {
         t->nodes[i].ns = stats_median(w.samples + i * repeats, repeats);
+        t->nodes[i].wait_ns = stats_median(w.waits + i * repeats, repeats);
+    }
     if (!rc && !(t->steps = malloc(repeats * sizeof *t->steps)))
         rc = err_set(e, HONE_ERESOURCE, "no memory for %zu samples", repeats);
     if (!rc) {
@@ -67,6 +105,7 @@ static int measure(struct trace *t, struct hone_session *s, const struct hone_to
         t->step_ns = stats_median(whole, repeats);
     }
     free(w.samples);
+    free(w.waits);
     free(whole);
     return rc;
 }
@@ -88,9 +127,28 @@ static struct cost cost_at(const struct node *n, int64_t n_tokens, int64_t depth
     return attention_cost_at(n, depth + n_tokens - first, pairs);
 }
 
+/* What the collectives of the step did, and this rank's counts so far, which hold warm-ups and every step before. */
+static int find_collectives(struct trace *t, const struct hone_session *s, struct hone_error *e)
+{
+    const struct comm *comm = session_comm(s);
+    int rc = collectives_find(&t->collectives, t->planned, t->plan, comm ? comm_size(comm) : 1, e);
+    for (int i = 0; i < t->collectives.n; i++) {
+        struct collective *c = &t->collectives.list[i];
+        c->ns = t->nodes[c->step].ns;
+        c->wait_ns = t->nodes[c->step].wait_ns;
+    }
+    if (rc || !comm)
+        return rc;
+    struct comm_counts counts = comm_counts(comm);
+    t->collectives.raw_count = counts.collectives;
+    t->collectives.raw_bytes = counts.bytes;
+    t->collectives.graphs = session_graphs(s);
+    return 0;
+}
+
 int trace_run(struct trace *t, struct hone_session *s, const struct hone_model *m, const struct trace_options *o, struct hone_error *e)
 {
-    *t = (struct trace){.repeats = o->repeats, .spin = session_spin(s)};
+    *t = (struct trace){.repeats = o->repeats, .spin = session_spin(s), .skips = session_skips_all_reduce(s), .timed = o->timed};
     _Static_assert(N_FUSIONS <= sizeof t->declines / sizeof *t->declines, "more fusions than declines");
     int32_t before = hone_session_length(s, 0), depth = before + o->depth;
     size_t n = (size_t)o->n_tokens, n_fill = (size_t)o->depth;
@@ -104,7 +162,10 @@ int trace_run(struct trace *t, struct hone_session *s, const struct hone_model *
         rc = hone_session_eval(s, tokens + n, n_fill, e);
     }
     if (!rc)
-        rc = session_plan(s, o->n_tokens, 1, &t->plan, e);
+        rc = session_plan(s, o->n_tokens, 1, &t->planned, e);
+    t->plan = t->planned;
+    if (!rc && o->repeats)
+        rc = warm(t, s, tokens, o, depth, e);
     if (!rc) {
         t->nodes = calloc((size_t)t->plan->n_steps + 1, sizeof *t->nodes);
         rc = t->nodes ? 0 : err_set(e, HONE_ERESOURCE, "no memory for %d nodes", t->plan->n_steps);
@@ -119,6 +180,8 @@ int trace_run(struct trace *t, struct hone_session *s, const struct hone_model *
             rc = bandwidth_read(o->n_threads, &t->roof, e);
         memcpy(t->declines, session_declines(s), N_FUSIONS * sizeof *t->declines);
     }
+    if (!rc)
+        rc = find_collectives(t, s, e);
     struct hone_error ignored;
     hone_session_rewind(s, 0, before, &ignored);
     free(tokens);
@@ -131,6 +194,7 @@ void trace_free(struct trace *t)
 {
     free(t->nodes);
     free(t->steps);
+    collectives_free(&t->collectives);
     t->nodes = NULL;
     t->steps = NULL;
 }
@@ -213,8 +277,8 @@ static json_t *fusions_json(const struct trace *t)
             if (t->plan->steps[i].node->n_parts && t->plan->steps[i].node->fusion == f)
                 add(&s, &t->nodes[i]);
         json_t *one = sum_json(t, &s);
-        json_object_set_new(one, "hits", json_integer(t->plan->fuse_hits[f]));
-        json_object_set_new(one, "miss", json_string(t->plan->fuse_misses[f].text));
+        json_object_set_new(one, "hits", json_integer(t->planned->fuse_hits[f]));
+        json_object_set_new(one, "miss", json_string(t->planned->fuse_misses[f].text));
         json_object_set_new(one, "declined", json_integer(t->declines[f].count));
         json_object_set_new(one, "decline_reason", json_string(t->declines[f].reason.text));
         json_array_append_new(list, one);
@@ -247,9 +311,14 @@ json_t *trace_json(const struct trace *t)
     }
     for (int i = 0; i < n_ops; i++)
         json_array_append_new(by_op, sum_json(t, &ops[i]));
-    return json_pack("{s:i, s:i, s:f, s:f, s:f, s:f, s:i, s:o, s:o, s:o, s:o}", "schema_version", 1, "repeats", t->repeats, "step_ns", t->step_ns,
+    json_t *all = json_pack("{s:i, s:i, s:f, s:f, s:f, s:f, s:i, s:o, s:o, s:o, s:o}", "schema_version", 1, "repeats", t->repeats, "step_ns", t->step_ns,
                      "debug_spin", t->spin, "nodes_ns", sum, "read_roof", t->roof, "gates_unfit", t->plan->n_gates_unfit, "ops", by_op, "kinds", kinds_json(t),
                      "fusions", fusions_json(t), "nodes", nodes);
+    if (t->collectives.n || t->collectives.devices > 1)
+        json_object_set_new(all, "collectives", collectives_json(&t->collectives, t->timed));
+    if (t->skips)
+        json_object_set_new(all, "debug_skip_all_reduce", json_true());
+    return all;
 }
 
 json_t *trace_chrome(const struct trace *t)

@@ -4,6 +4,7 @@
 #define LAB_TRACE_H
 
 #include "engine/engine.h"
+#include "lab/collectives.h"
 
 #include <jansson.h>
 
@@ -12,22 +13,28 @@ struct trace_options {
     int32_t depth;    /* positions that the sequence holds before it */
     int32_t repeats;  /* steps measured; the median of each node counts */
     int n_threads;    /* for the read roof */
+    bool timed;       /* ranks meet before each collective, so that waiting is told from moving: perturbs what it measures */
 };
 
 struct trace_node {
     char kernel[96];
     double ns;           /* median over the repeats */
+    double wait_ns;      /* of a collective, where timed: until the last rank had come */
     struct cost cost;
 };
 
 struct trace {
-    const struct plan *plan; /* the session's; valid until its next step */
+    const struct plan *planned; /* the session's; valid until its next step */
+    const struct plan *plan;    /* what ran: the same, unless something declined */
     struct trace_node *nodes; /* plan->n_steps */
     double step_ns;      /* median of whole steps that nobody watched */
     double roof;         /* bytes a second; 0: not measured */
     int repeats;
     double *steps;       /* what those took, in their order: repeats of them, ns; malloc'd */
     double spin;         /* debug.spin: the share by which steps were made longer; 0 of an honest one */
+    bool skips;          /* debug.skip_all_reduce: no collective ran, and the output is wrong */
+    bool timed;          /* the watched steps met before each collective */
+    struct collectives collectives; /* of this rank */
     struct decline declines[32]; /* by fusion: the outcome */
 };
 
