@@ -1,0 +1,78 @@
+#!/bin/sh
+# Three hosts, as network namespaces of this machine joined by a bridge, each with an address and a name of its own, with mpirun between them: the sums
+# have the bits of three threads, SmolLM2 says the tokens that it says on one device, and a host that stops answering ends the others within the limit.
+# Needs root (ip netns) and Open MPI.
+set -u
+cd "$(dirname "$0")/.."
+B=${B:-build}
+root=$PWD
+command -v mpirun >/dev/null 2>&1 || { echo "hosts_soak: no mpirun (Debian: openmpi-bin)"; exit 77; }
+command -v ip >/dev/null 2>&1 || { echo "hosts_soak: no ip (Debian: iproute2)"; exit 77; }
+id=hone$$
+dir=$(mktemp -d)
+clean() {
+    for h in 1 2 3; do
+        for pid in $(ip netns pids "$id-$h" 2>/dev/null); do kill -9 "$pid" 2>/dev/null; done
+        ip netns del "$id-$h" 2>/dev/null
+    done
+    ip link del "$id" 2>/dev/null
+    rm -rf "$dir"
+}
+trap clean EXIT
+ip netns add "$id-1" 2>"$dir/err" || { echo "hosts_soak: no network namespaces here: $(cat "$dir/err")"; exit 77; }
+ip link add "$id" type bridge && ip link set "$id" up || { echo "hosts_soak: no bridge here"; exit 77; }
+for h in 1 2 3; do
+    [ $h = 1 ] || ip netns add "$id-$h"
+    ip link add "h$h-$$" type veth peer name eth0 netns "$id-$h" || { echo "hosts_soak: no veth here"; exit 77; }
+    ip link set "h$h-$$" master "$id" up
+    ip -n "$id-$h" addr add "10.77.$(($$ % 250)).$h/24" dev eth0
+    ip -n "$id-$h" link set eth0 up
+    ip -n "$id-$h" link set lo up
+    mkdir -p "$dir/host$h"
+done
+net=10.77.$(($$ % 250))
+
+# What mpirun uses in place of ssh: the host's namespace, with a name and a folder for temporary files of its own.
+cat >"$dir/enter" <<EOT
+#!/bin/sh
+host=\$1
+shift
+h=\${host##*.}
+exec ip netns exec $id-\$h unshare --uts sh -c "hostname host\$h; export TMPDIR=$dir/host\$h; cd '$root'; \$*"
+EOT
+chmod +x "$dir/enter"
+over_hosts() { # command...
+    OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout "${limit:-120}" "$dir/enter" "$net.1" mpirun -np 3 \
+        --host "$net.1,$net.2,$net.3" --mca plm_rsh_agent "$dir/enter" --mca btl tcp,self --mca btl_tcp_if_include "$net.0/24" \
+        --mca oob_tcp_if_include "$net.0/24" -x OMPI_ALLOW_RUN_AS_ROOT -x OMPI_ALLOW_RUN_AS_ROOT_CONFIRM "$@"
+}
+passed=0 failed=0
+ok() { passed=$((passed + 1)); }
+not() { failed=$((failed + 1)); echo "hosts_soak: $*"; head -n 20 "$dir/err" | sed 's/^/    /'; }
+
+over_hosts "$root/$B/tests/test_comm_mpi" sums >"$dir/out" 2>"$dir/err" && ok || not "sums: exit code $?"
+"$root/$B/tests/test_comm_mpi" sums 3 >"$dir/local" 2>&1 && cmp -s "$dir/out" "$dir/local" && ok || not "three hosts give other bits than three threads"
+
+start=$(date +%s)
+over_hosts "$root/$B/tests/test_comm_mpi" hang 1 >"$dir/out" 2>"$dir/err" && not "a host hung and nobody said so" || ok
+grep -q "for rank 1" "$dir/err" && ok || not "a host hung and nobody named it"
+[ $(($(date +%s) - start)) -le 30 ] && ok || not "a host hung and the others took $(($(date +%s) - start)) s"
+
+model=${HONE_MODELS:+$(ls "$HONE_MODELS"/*[Ss]mol[Ll][Mm]2*.gguf 2>/dev/null | head -n 1)}
+if [ -n "$model" ]; then
+    ask="eval -m $model --tokens 1,2,3,5,7,11,13,17 --greedy 32"
+    # shellcheck disable=SC2086
+    "$root/$B/hone" $ask >"$dir/one" 2>"$dir/err" && ok || not "one device: exit code $?"
+    limit=300
+    # shellcheck disable=SC2086
+    over_hosts "$root/$B/hone" $ask -sm tensor -t 1 >"$dir/three" 2>"$dir/err" && ok || not "three hosts: exit code $?"
+    python3 - "$dir/one" "$dir/three" <<'EOT' && ok || not "three hosts say other tokens than one device"
+import json, sys
+a, b = (json.load(open(p))["greedy"] for p in sys.argv[1:])
+sys.exit(not (len(a) == 32 and a == b))
+EOT
+else
+    echo "hosts_soak: no SmolLM2 (HONE_MODELS): the tokens are not compared"
+fi
+echo "hosts_soak: $passed passed, $failed failed"
+[ $failed = 0 ]

@@ -1,0 +1,43 @@
+#!/bin/sh
+# Ranks that are processes: two and three of them under mpirun give the bits of as many threads; one that hangs, dies, leaves or brings the wrong size
+# ends all the others within the limit, with an error that names it, and no process is left.
+set -u
+cd "$(dirname "$0")/.."
+rank=${B:-build}/tests/test_comm_mpi
+command -v mpirun >/dev/null 2>&1 || { echo "mpi_test: no mpirun (Debian: openmpi-bin libopenmpi-dev)"; exit 77; }
+OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+export OMPI_ALLOW_RUN_AS_ROOT OMPI_ALLOW_RUN_AS_ROOT_CONFIRM OMPI_MCA_rmaps_base_oversubscribe
+dir=$(mktemp -d)
+trap 'rm -rf "$dir"' EXIT
+passed=0 failed=0
+ok() { passed=$((passed + 1)); }
+not() { failed=$((failed + 1)); echo "mpi_test: $*"; sed 's/^/    /' "$dir/err" | head -n 20; }
+
+timeout 60 mpirun -np 2 "$rank" sums >"$dir/out" 2>"$dir/err"
+if grep -q "this build has no MPI" "$dir/err"; then echo "mpi_test: built without MPI"; exit 77; fi
+for n in 1 2 3; do
+    timeout 120 mpirun -np $n "$rank" sums >"$dir/out" 2>"$dir/err" && ok || not "$n processes: exit code $?"
+    "$rank" sums $n >"$dir/local" 2>>"$dir/err" && ok || not "$n threads: exit code $?"
+    cmp -s "$dir/out" "$dir/local" && ok || not "$n processes give other bits than $n threads: $(cat "$dir/out" "$dir/local")"
+done
+
+# what rank message
+ends() {
+    start=$(date +%s)
+    timeout 60 mpirun -np 3 "$rank" "$1" "$2" >"$dir/out" 2>"$dir/err"
+    rc=$?
+    spent=$(($(date +%s) - start))
+    [ $rc != 0 ] && [ $rc != 124 ] && ok || not "$1: exit code $rc"
+    grep -q "$3" "$dir/err" && ok || not "$1: nobody said '$3'"
+    [ $spent -le 20 ] && ok || not "$1: took $spent s with a limit of 2 s"
+    sleep 0.2
+    # The brackets keep this command line itself from being found.
+    left=$(ps -eo pid,args | grep "[t]est_comm_mpi $1" || true)
+    [ -z "$left" ] && ok || not "$1: left behind: $left"
+}
+ends hang 1 "rank [02] waited 2 s at ffn_down-3 for rank 1"
+ends die 1 "rank 1 .*exited on signal 9"
+ends leave 2 "rank.* 2\|for rank 2"
+ends differ 1 "rank"
+echo "mpi_test: $passed passed, $failed failed"
+[ $failed = 0 ]
