@@ -3,12 +3,13 @@
  *
  * A block's fields go to a stream each, block behind block in the order of the file: first the low bits of the codes, then what
  * there is of high bits, then scales. So every load of a warp is one contiguous, aligned stretch, which blocks of 18 or 210
- * bytes do not give. And the codes of 32 values lie the same way in every format, so that one unpacking serves all (j from 0 to
- * 15, v from 0 to 7, i from 0 to 3): nibbles, 16 bytes: byte j holds w[j] low and w[16 + j] high;   bytes, twice 16: w[0..15]
- * in one stream, w[16..31] in the next; pairs of bits, 8 bytes: byte j (0 to 7) holds w[8 s + j] at bits 2 s;   single bits, 4
- * bytes: bit v of byte i is that of w[4 v + i]. Four code bytes are then at most one shift and one mask away from a register.
- * Scales keep the file's bytes, but for the 6-bit scales and minima of Q4_K and Q5_K, 12 bytes: byte g (0 to 7) is group g's
- * scale and, at bit 6, the low two bits of its minimum, and nibble g of the last four the rest of the minimum.
+ * bytes do not give. And the codes of 32 values w lie the same way in every format, so that one unpacking serves all.
+ *
+ * Nibbles, 16 bytes: byte j holds w[j] low and w[16 + j] high. Bytes: w[0] to w[15] in one stream, w[16] to w[31] in the next.
+ * Pairs of bits, 8 bytes: byte j holds w[8 s + j] at bits 2 s. Single bits, 4 bytes: bit v of byte i is that of w[4 v + i].
+ * Four code bytes are then at most one shift and one mask away from a register. Scales keep the file's bytes, but for the 6-bit
+ * scales and minima of Q4_K and Q5_K, 12 bytes: byte g (0 to 7) is group g's scale and, at bit 6, the low two bits of its
+ * minimum, and nibble g of the last four the rest of the minimum.
  *
  * A layout says how a block is cut into its streams and joined again; the rest is here once. Rows stand one behind the other in
  * every stream, so an expert, or any range of rows, is an offset. Blocks interleaved over 8 rows lost: a warp that has a row to
