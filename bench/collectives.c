@@ -5,11 +5,13 @@
  *   mpirun -np RANKS collectives mpi|MPI_Allreduce BYTES RUNS
  *
  * Each run writes the part anew, meets the others, and takes the time of one sum on every rank; a run's time is that of its
- * slowest rank. Prints the median over the runs in ns. All three write, meet and time alike. */
+ * slowest rank. Prints the median over the runs in ns. All three
+ * write, meet and time alike, and each thread stays on a processor of its own, as mpirun's processes do. */
 #include "base/clock.h"
 #include "comm/comm.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,7 @@
 
 struct rank {
     struct comm *comm;
+    int processor; /* to stay on; -1: mpirun says where */
     int64_t n;
     int runs, rc;
     bool theirs; /* MPI_Allreduce */
@@ -49,9 +52,24 @@ static int meet(const struct rank *r)
     return comm_barrier(r->comm, NULL, "bench");
 }
 
+/* On the n-th of the processors that this process may use; on any where there are fewer. */
+static void stay(int n)
+{
+    cpu_set_t mine, one;
+    CPU_ZERO(&one);
+    if (n < 0 || sched_getaffinity(0, sizeof mine, &mine))
+        return;
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &mine) && n-- == 0) {
+            CPU_SET(i, &one);
+            pthread_setaffinity_np(pthread_self(), sizeof one, &one);
+        }
+}
+
 static void *rank_main(void *arg)
 {
     struct rank *r = arg;
+    stay(r->processor);
     float *room = aligned_alloc(64, ((size_t)r->n * 3 * sizeof(float) + 191) / 64 * 64), *x[2] = {room, room + r->n},
           *sum = room + 2 * r->n;
     r->rc = room ? 0 : HONE_ERESOURCE;
@@ -97,7 +115,7 @@ static int local(int ranks, int64_t n, int runs)
     struct hone_error e = {0};
     int rc = list && threads && all ? comm_local_create(ends, ranks, &p, &e) : HONE_ERESOURCE;
     for (int r = 0; r < ranks && !rc; r++) {
-        list[r] = (struct rank){.comm = ends[r], .n = n, .runs = runs, .ns = all + (size_t)r * (size_t)runs};
+        list[r] = (struct rank){.comm = ends[r], .processor = r, .n = n, .runs = runs, .ns = all + (size_t)r * (size_t)runs};
         rc = pthread_create(&threads[r], NULL, rank_main, &list[r]);
     }
     for (int r = 0; r < ranks && !rc; r++)
@@ -126,7 +144,7 @@ static int over_mpi(bool theirs, int64_t n, int runs)
     int ranks = comm_size(c);
     size_t bytes = (size_t)runs * sizeof(double);
     double *own = calloc((size_t)runs, sizeof *own), *all = calloc((size_t)ranks * (size_t)runs, sizeof *all);
-    struct rank r = {.comm = c, .n = n, .runs = runs, .theirs = theirs, .ns = own};
+    struct rank r = {.comm = c, .processor = -1, .n = n, .runs = runs, .theirs = theirs, .ns = own};
     if (own && all)
         rank_main(&r);
     int rc = own && all ? r.rc : HONE_ERESOURCE;

@@ -37,7 +37,7 @@ ends() {
 }
 ends hang 1 "rank [02] waited 2 s at ffn_down-3 for rank 1"
 ends die 1 "rank 1 .*exited on signal 9"
-ends leave 2 "rank.* 2\|for rank 2"
+ends leave 2 ",2\]\|for rank 2"
 ends differ 1 "rank"
 echo "mpi_test: $passed passed, $failed failed"
 [ $failed = 0 ]
