@@ -6,6 +6,7 @@ set -u
 cd "$(dirname "$0")/.."
 B=${B:-build}
 root=$PWD
+case $B in /*) ;; *) B=$root/$B ;; esac
 command -v mpirun >/dev/null 2>&1 || { echo "hosts_soak: no mpirun (Debian: openmpi-bin)"; exit 77; }
 command -v ip >/dev/null 2>&1 || { echo "hosts_soak: no ip (Debian: iproute2)"; exit 77; }
 id=hone$$
@@ -50,11 +51,11 @@ passed=0 failed=0
 ok() { passed=$((passed + 1)); }
 not() { failed=$((failed + 1)); echo "hosts_soak: $*"; head -n 20 "$dir/err" | sed 's/^/    /'; }
 
-over_hosts "$root/$B/tests/test_comm_mpi" sums >"$dir/out" 2>"$dir/err" && ok || not "sums: exit code $?"
-"$root/$B/tests/test_comm_mpi" sums 3 >"$dir/local" 2>&1 && cmp -s "$dir/out" "$dir/local" && ok || not "three hosts give other bits than three threads"
+over_hosts "$B/tests/test_comm_mpi" sums >"$dir/out" 2>"$dir/err" && ok || not "sums: exit code $?"
+"$B/tests/test_comm_mpi" sums 3 >"$dir/local" 2>&1 && cmp -s "$dir/out" "$dir/local" && ok || not "three hosts give other bits than three threads"
 
 start=$(date +%s)
-over_hosts "$root/$B/tests/test_comm_mpi" hang 1 >"$dir/out" 2>"$dir/err" && not "a host hung and nobody said so" || ok
+over_hosts "$B/tests/test_comm_mpi" hang 1 >"$dir/out" 2>"$dir/err" && not "a host hung and nobody said so" || ok
 grep -q "for rank 1" "$dir/err" && ok || not "a host hung and nobody named it"
 [ $(($(date +%s) - start)) -le 30 ] && ok || not "a host hung and the others took $(($(date +%s) - start)) s"
 
@@ -62,10 +63,10 @@ model=${HONE_MODELS:+$(ls "$HONE_MODELS"/*[Ss]mol[Ll][Mm]2*.gguf 2>/dev/null | h
 if [ -n "$model" ]; then
     ask="eval -m $model --tokens 1,2,3,5,7,11,13,17 --greedy 32"
     # shellcheck disable=SC2086
-    "$root/$B/hone" $ask >"$dir/one" 2>"$dir/err" && ok || not "one device: exit code $?"
+    "$B/hone" $ask >"$dir/one" 2>"$dir/err" && ok || not "one device: exit code $?"
     limit=300
     # shellcheck disable=SC2086
-    over_hosts "$root/$B/hone" $ask -sm tensor -t 1 >"$dir/three" 2>"$dir/err" && ok || not "three hosts: exit code $?"
+    over_hosts "$B/hone" $ask -sm tensor -t 1 >"$dir/three" 2>"$dir/err" && ok || not "three hosts: exit code $?"
     python3 - "$dir/one" "$dir/three" <<'EOT' && ok || not "three hosts say other tokens than one device"
 import json, sys
 a, b = (json.load(open(p))["greedy"] for p in sys.argv[1:])
