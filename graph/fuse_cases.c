@@ -54,6 +54,7 @@ struct norm_case {
     float eps;
     enum fill fill;
     bool add, sum_read, product_read, norm_read;
+    bool collective; /* x is a sum over the ranks */
     enum format_id format; /* F32: not quantised */
 };
 
@@ -64,6 +65,7 @@ static void build_norm_case(struct fuse_case *c, const void *spec)
     struct case_src x = {FORMAT_F32, {s->width, s->rows, s->more}, s->fill, STRIDES_PLAIN, 0};
     struct tensor *a = leaf(c, TENSOR_INPUT, "x", x), *b = s->add ? leaf(c, TENSOR_INPUT, "residual", x) : NULL;
     struct tensor *w = LEAF(WEIGHT, "norm.weight", FORMAT_F32, NORMAL, 0, s->width);
+    a = s->collective ? graph_op(g, OP_ALL_REDUCE, NULL, a) : a;
     struct tensor *sum = s->add ? graph_op(g, OP_ADD, NULL, a, b) : a;
     struct tensor *norm = graph_op(g, OP_RMS_NORM, (&(struct rms_norm_params){s->eps}), sum);
     struct tensor *product = graph_op(g, OP_MUL, NULL, norm, w);
@@ -117,6 +119,10 @@ static const struct norm_case norm_quantize_cases[] = {
     {"add_sum_not_read_a8", 96, 3, 1, 1e-5f, FILL_NORMAL, .add = true, .format = FORMAT_A8},
     {"add_all_read_a8", 96, 3, 1, 1e-5f, FILL_NORMAL, .add = true, .sum_read = true, .product_read = true, .norm_read = true,
      .format = FORMAT_A8},
+    {"ranks_decode_576_a8", 576, 1, 1, 1e-5f, FILL_NORMAL, .collective = true, .add = true, .sum_read = true, .format = FORMAT_A8},
+    {"ranks_batch_2048_a8", 2048, 5, 1, 1e-5f, FILL_NORMAL, .collective = true, .add = true, .sum_read = true, .format = FORMAT_A8},
+    {"ranks_sum_not_read_a8", 96, 3, 1, 1e-5f, FILL_NORMAL, .collective = true, .add = true, .format = FORMAT_A8},
+    {"ranks_all_read_q8_0", 320, 3, 1, 1e-5f, FILL_HOSTILE, .collective = true, .add = true, .sum_read = true, .product_read = true, .format = FORMAT_Q8_0},
     {"add_batch_q8_0", 160, 5, 1, 1e-5f, FILL_NORMAL, .add = true, .sum_read = true, .format = FORMAT_Q8_0},
 };
 
