@@ -156,13 +156,18 @@ __device__ static __forceinline__ void split_values(struct split_result<D, C> &o
     C::kind::split(w[2], w[3], &upper[1], &lower[1]);
 #pragma unroll
     for (int j = 0; j < CHUNKS; j++) {
+        float back = 1; /* weights times small scales leave the range where two halves of f16 are exact: up by 64 where that is safe */
         if constexpr (C::scaled) {
-            float x[4];
+            float x[4], most = 0;
 #pragma unroll
-            for (int r = 0; r < 4; r++)
-                x[r] = w[r] * C::scale(rows[r], j * 32);
-            C::kind::split(x[0], x[1], &upper[0], &lower[0]);
-            C::kind::split(x[2], x[3], &upper[1], &lower[1]);
+            for (int r = 0; r < 4; r++) {
+                x[r] = C::scale(rows[r], j * 32);
+                most = fmaxf(most, fabsf(x[r]));
+            }
+            float up = __any_sync(0xffffffffu, most > 512) ? 1 : 64;
+            back = 1 / up;
+            C::kind::split(w[0] * x[0] * up, w[1] * x[1] * up, &upper[0], &lower[0]);
+            C::kind::split(w[2] * x[2] * up, w[3] * x[3] * up, &upper[1], &lower[1]);
         }
 #pragma unroll
         for (int i = 0; i < N / 2; i++) {
@@ -173,7 +178,7 @@ __device__ static __forceinline__ void split_values(struct split_result<D, C> &o
             C::kind::mma(part, a, upper[0], upper[1]);
 #pragma unroll
             for (int e = 0; e < 4; e++)
-                o.values[j][i][e] = fmaf(o.values[j][i][e], rescale[e % 2], part[e]);
+                o.values[j][i][e] = fmaf(o.values[j][i][e], rescale[e % 2], C::scaled ? part[e] * back : part[e]);
         }
     }
 }

@@ -17,7 +17,9 @@
 
 #include <cooperative_groups.h>
 
-enum { DELTA_WARPS = 8, DELTA_COLUMNS = 32, DELTA_BLOCK = 16, DELTA_MOST_KEYS = 256, DELTA_MOST_CLUSTER = 8 };
+enum { DELTA_WARPS = 8, DELTA_THREADS = 256, DELTA_COLUMNS = 32, DELTA_BLOCK = 16, DELTA_MOST_KEYS = 256 };
+/* In a cluster of eight blocks. */
+enum { DELTA_MOST_VALUES = 8 * 32 };
 
 /* What a block of tokens brings. Rows of q and k have `keys` places, zeros behind d_k. */
 struct delta_room {
@@ -67,8 +69,10 @@ __device__ static inline void delta_prepare(const struct delta_task &p, const st
         } else {
             float2 gates = delta_gates<NET>(p, head, token);
             room.v[t][lane] = column < p.d_v ? *view_f32(p.v, column, head, token, 0) : 0;
-            room.decay[t] = gates.x;
-            room.beta[t] = gates.y;
+            if (lane == 0) {
+                room.decay[t] = gates.x;
+                room.beta[t] = gates.y;
+            }
         }
     }
     __syncthreads();
@@ -166,7 +170,7 @@ template <int ROWS> struct delta_memory {
 
 /* Grid: blocks of columns, value heads. Behind the memory lies the list of tokens. */
 template <int ROWS, bool NET>
-static __global__ void __launch_bounds__(DELTA_WARPS *WARP) delta_heads_kernel(const __grid_constant__ struct delta_task p)
+static __global__ void __launch_bounds__(DELTA_THREADS) delta_heads_kernel(const __grid_constant__ struct delta_task p)
 {
     extern __shared__ __align__(16) unsigned char bytes[];
     struct delta_memory<ROWS> &m = *(struct delta_memory<ROWS> *)bytes;
@@ -228,7 +232,7 @@ bool delta_rule_fits(const struct node *n, struct reason *r)
 
 bool delta_net_fits(const struct node *n, struct reason *r)
 {
-    if (n->src[NET_V]->ne[0] > DELTA_COLUMNS * DELTA_MOST_CLUSTER)
+    if (n->src[NET_V]->ne[0] > DELTA_MOST_VALUES)
         return fits_not(r, "values of %lld", (long long)n->src[NET_V]->ne[0]);
     return delta_sizes_fit(n->src[NET_K], n->src[NET_V], n->n_also, n->also[0], r);
 }
@@ -249,7 +253,7 @@ template <int ROWS, bool NET> static int delta_launch(const struct exec *x, cons
     attributes[1].val.programmaticStreamSerializationAllowed = 1;
     cudaLaunchConfig_t config = {};
     config.gridDim = dim3(blocks, (unsigned)n_heads);
-    config.blockDim = dim3(DELTA_WARPS * WARP);
+    config.blockDim = dim3(DELTA_THREADS);
     config.dynamicSmemBytes = bytes;
     config.stream = (cudaStream_t)x->stream;
     config.attrs = attributes;

@@ -62,8 +62,10 @@ template <int KEYS> __device__ static inline void chunk_load(const struct delta_
 #pragma unroll
             for (int j = 0; j < KEYS; j += WARP)
                 m.v[t][j + lane] = present ? *view_f32(p.v, j + lane, head, token, 0) : 0;
-            m.decay[t] = gates.x;
-            m.beta[t] = gates.y;
+            if (lane == 0) {
+                m.decay[t] = gates.x;
+                m.beta[t] = gates.y;
+            }
         }
     }
 }
@@ -197,7 +199,7 @@ __device__ static __forceinline__ void chunk_deltas(struct chunk_memory<KEYS> &m
             r[j] = fmaf(-m.triangle[t][j], r[t], r[j]);
     }
 #pragma unroll
-    for (int j = 0; j < CHUNK / 4; j++)
+    for (int j = 0; j < CHUNK / 4 && lane < 16; j++)
         mine[j] = make_float4(r[4 * j], r[4 * j + 1], r[4 * j + 2], r[4 * j + 3]);
     __syncwarp();
 }
