@@ -3,7 +3,9 @@
  * breaks somebody's script. */
 #include "cmd/cmd.h"
 
+#include "base/cpu.h"
 #include "base/log.h"
+#include "engine/follow.h"
 #include "engine/settings.h"
 
 #include <errno.h>
@@ -283,6 +285,32 @@ static void log_to_stderr(void *user, enum log_level level, const char *line)
     fprintf(stderr, "hone: %s%s\n", level == LOG_WARN ? "warning: " : "", line);
 }
 
+static int run_alone(const struct command *c, int n_args, char **args)
+{
+    int rc = c->run(n_args, args);
+    progress_end();
+    int flushed = output_flush();
+    return rc ? rc : flushed;
+}
+
+/* Of several processes that mpirun started, that of rank 0 runs the command; the others do what its sessions tell them. */
+static int run_with_others(const struct command *c, int n_args, char **args)
+{
+    struct hone_error e = {0};
+    if (follow_start(model_args.poll, &e))
+        return cmd_fail(&e);
+    bool leads = comm_rank(follow_comm()) == 0;
+    int rc = leads ? run_alone(c, n_args, args) : 0;
+    if (!leads && model_args.mask && cpu_mask(model_args.mask, &e))
+        rc = cmd_fail(&e);
+    if (!leads && !rc)
+        rc = cmd_load_plugins();
+    if (!leads && !rc && follow_run(&e))
+        rc = cmd_fail(&e);
+    follow_end(); /* a follower that could not begin leaves: the leader misses it and says so */
+    return rc;
+}
+
 int main(int argc, char **argv)
 {
     if (argc < 2)
@@ -308,8 +336,7 @@ int main(int argc, char **argv)
     if (rc)
         return rc;
     log_to(log_to_stderr, NULL, verbose ? LOG_DEBUG : LOG_WARN);
-    rc = c->run(n_args, argv + 2);
-    progress_end();
-    int flushed = output_flush();
-    return rc ? rc : flushed;
+    if (follow_wanted())
+        return run_with_others(c, n_args, argv + 2);
+    return run_alone(c, n_args, argv + 2);
 }

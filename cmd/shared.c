@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "engine/engine.h"
 #include "engine/kv.h"
+#include "lab/split.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -180,6 +181,9 @@ int cmd_open_session(struct hone_session **s, const struct hone_model *m, const 
     p.poll = model_args.poll;
     p.type_k = model_args.type_k;
     p.type_v = model_args.type_v;
+    p.split_mode = model_args.split_mode;
+    p.tensor_split = model_args.tensor_split;
+    p.devices = model_args.devices;
     p.recipe = model_args.recipe;
     p.gates = model_args.set;
     p.strict = model_args.strict;
@@ -187,7 +191,10 @@ int cmd_open_session(struct hone_session **s, const struct hone_model *m, const 
     if (isatty(STDERR_FILENO))
         p.progress = show_prefill;
     struct hone_error e;
-    return hone_session_create(s, m, &p, &e) ? cmd_fail(&e) : check_flash(*s);
+    if (hone_session_create(s, m, &p, &e))
+        return cmd_fail(&e);
+    split_print(*s, stderr);
+    return check_flash(*s);
 }
 
 static bool progress_shown;

@@ -68,6 +68,11 @@ int comm_size(const struct comm *c)
     return c->size;
 }
 
+void comm_set_limit(struct comm *c, int limit_ms)
+{
+    c->limit_ns = limit_ms ? (int64_t)limit_ms * 1000000 : INT64_MAX;
+}
+
 void comm_abort(struct comm *c, int code, const char *message)
 {
     c->transport->abort(c, code, message);

@@ -53,6 +53,9 @@ const char *comm_transport(const struct comm *c); /* "local", "mpi" */
 int comm_rank(const struct comm *c);
 int comm_size(const struct comm *c);
 
+/* How long this rank waits for another from now on, in ms; 0: for ever (for a follower that waits for its next order). Between two collectives. */
+void comm_set_limit(struct comm *c, int limit_ms);
+
 /* ---- collectives
  *
  * All w->nth workers of a rank call with the same arguments but their own w (NULL: called by one thread alone, while the rank's

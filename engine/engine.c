@@ -1,4 +1,5 @@
 /* engine.c: the model side of the public library: open, ask, tokenize. Sessions are in session.c. */
+#include "engine/cuts.h"
 #include "engine/engine.h"
 
 #include "build.h"
@@ -36,6 +37,7 @@ void hone_model_close(struct hone_model *m)
 {
     if (!m)
         return;
+    cuts_forget(m->model);
     for (int i = 0; i < m->model->n_weights; i++)
         weight_free(m->model->weights[i]);
     model_close(m->model);

@@ -3,6 +3,7 @@
 #define ENGINE_ENGINE_H
 
 #include "graph/plan.h"
+#include "graph/shard.h"
 #include "hone.h"
 #include "model/model.h"
 
@@ -31,7 +32,7 @@ void session_observe(struct hone_session *s, const struct observer *o);
 double session_spin(const struct hone_session *s);
 /* Whether debug.skip_all_reduce leaves collectives out: the output is wrong, and nothing is a result. */
 bool session_skips_all_reduce(const struct hone_session *s);
-/* The session's own rank's end of its group; NULL: one device. Steps that were run so far, chunk by chunk, on every rank alike. Ranks that meet before
+/* The session's own rank's end of its group; NULL: one device. A failed step ends the group; the next one makes another. Steps that were run so far, chunk by chunk, on every rank alike. Ranks that meet before
  * each collective (comm_set_timed), between steps. */
 struct comm;
 const struct comm *session_comm(const struct hone_session *s);
@@ -43,6 +44,19 @@ size_t session_state_bytes(const struct hone_session *s);
 /* The position that a rewind to `length` reaches, at most: length itself where no layer has a recurrent state. */
 int32_t session_rewind_reach(const struct hone_session *s, int32_t seq, int32_t length);
 size_t session_value_bytes(const struct hone_session *s);
+/* Devices that the session's model is split over: 1, or its ranks; how it is split (NULL: it is not), and the number of the session's own rank. */
+int session_ranks(const struct hone_session *s);
+const struct shard *session_shard(const struct hone_session *s);
+int session_rank(const struct hone_session *s);
+/* What a rank of this process has: bytes of weights that are its own, and of those that all ranks share; cells, states, values with scratch. */
+struct rank_memory {
+    int threads;
+    double weights, mirrored;
+    size_t kv, states, values;
+};
+void session_rank_memory(const struct hone_session *s, int rank, struct rank_memory *m);
+/* A rank's plan beside `own`, which session_plan gave, and valid as long; NULL: the rank is in another process. */
+const struct plan *session_rank_plan(const struct hone_session *s, const struct plan *own, int rank);
 /* hone_session_restore_noted from bytes in memory; label names them in messages. */
 int session_restore_memory(struct hone_session *s, const void *data, size_t size, const char *label, char **note, struct hone_error *e);
 

@@ -4,11 +4,14 @@
  * allocates nothing). The exact count is the key: rounding it up to a bucket, with padded rows, saves a few plans of 0.2 ms
  * and pays for them with work at every prompt's last chunk. All plans share one block for values, which grows to the largest. */
 #include "engine/engine.h"
+#include "engine/follow.h"
+#include "engine/ranks.h"
 #include "engine/session_file.h"
 #include "engine/settings.h"
 
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/mmap.h"
 #include "graph/fuse.h"
@@ -26,6 +29,7 @@ struct planned {
     struct graph graph;
     struct step_inputs in;
     struct plan *plan; /* NULL: the slot is free */
+    struct rank_step *others; /* of the other ranks in this process */
     uint32_t fuse_off; /* fusions that declined the step it was made for */
     uint64_t used;     /* when last, in session->clock's time */
 };
@@ -36,6 +40,8 @@ struct hone_session {
     struct gates gates;
     struct settings settings; /* of the recipe */
     struct pool *pool;
+    struct ranks *ranks; /* NULL: the session is alone */
+    int followed;        /* its number where other processes follow it; 0: none does */
     struct kv kv;
     struct states states;
     struct planned plans[MAX_PLANS];
@@ -113,6 +119,57 @@ static int recipe_read(struct gates *g, struct settings *settings, const char *p
     return rc;
 }
 
+/* All gates, as text: malloc'd; NULL: no memory. */
+static char *gates_text(const struct gates *g)
+{
+    size_t n = 1;
+    for (int i = 0; i < g->n; i++)
+        n += strlen(g->list[i].text) + 1;
+    char *text = calloc(1, n);
+    for (int i = 0; i < g->n && text; i++)
+        strcat(strcat(text, g->list[i].text), "\n");
+    return text;
+}
+
+/* The other ranks, where there are any; n_threads becomes the session's own share. `asked`: what it was before the default. */
+static int session_ranks_open(struct hone_session *s, int asked, struct hone_error *e)
+{
+    struct hone_session_params *p = &s->params, told = *p;
+    struct ranks_spec spec;
+    int rc = ranks_spec_read(&spec, p, e);
+    if (rc || spec.n < 2)
+        return rc;
+    char *gates = gates_text(&s->gates);
+    told.n_threads = asked;
+    rc = gates ? follow_create(s->model->gguf->path, &told, gates, &s->followed, e) : err_set(e, HONE_ERESOURCE, "no memory for a session");
+    free(gates);
+    if (!rc)
+        rc = ranks_create(&s->ranks, &spec, s->model, p->poll, gates_comm_timeout_ms(&s->gates), e);
+    if (!rc) {
+        p->n_threads = spec.threads[s->ranks->first];
+        s->ranks->skips = gates_skip_all_reduce(&s->gates);
+    }
+    return rc;
+}
+
+/* Over processes: whether all could, and have the same. */
+static int session_agree(struct hone_session *s, int rc, const struct hone_error *own, struct hone_error *e)
+{
+    static const char *const what[] = {"the build of hone", "the processors' features (--mask makes them alike)", "the model's file", "the split"};
+    enum { N = sizeof what / sizeof *what };
+    uint64_t facts[N] = {0};
+    struct comm *world = follow_comm();
+    if (!world || (comm_rank(world) == 0 && !s->followed))
+        return rc ? err_set(e, own->code, "%s", own->message) : 0;
+    if (!rc && s->ranks) {
+        facts[0] = hash64(hone_build(), strlen(hone_build()));
+        facts[1] = cpu_features();
+        facts[2] = session_model_id(s->model);
+        facts[3] = shard_hash(s->ranks->cut->shard);
+    }
+    return follow_agree(rc, own, facts, what, N, e);
+}
+
 static int session_open(struct hone_session *s, struct hone_error *e)
 {
     struct hone_session_params *p = &s->params;
@@ -142,15 +199,23 @@ static int session_open(struct hone_session *s, struct hone_error *e)
         log_line(LOG_WARN, "debug.skip_all_reduce leaves the collectives out: a diagnostic, the output is wrong and no speed is a result");
     if (!p->n_ctx)
         p->n_ctx = s->model->n_ctx_train < DEFAULT_CTX_CAP ? s->model->n_ctx_train : DEFAULT_CTX_CAP;
+    int asked = p->n_threads;
     if (!p->n_threads)
         p->n_threads = cpu_cores();
-    if (p->n_threads > cpu_processors()) /* every node ends where all threads meet, and only so many run at a time */
-        log_line(LOG_WARN, "%d threads on %d processors are slower than one each", p->n_threads, cpu_processors());
+    int threads = p->n_threads;
+    rc = session_ranks_open(s, asked, e);
+    if (rc)
+        return rc;
+    if (threads > cpu_processors()) /* every node ends where all threads meet, and only so many run at a time */
+        log_line(LOG_WARN, "%d threads on %d processors are slower than one each", threads, cpu_processors());
     if (p->n_ctx > s->model->n_ctx_train)
         log_line(LOG_WARN, "a context of %d is longer than the %d that the model was trained on", p->n_ctx, s->model->n_ctx_train);
-    rc = states_create(&s->states, s->model, p->n_seq, p->n_snapshots, e);
+    const struct model *mine = s->ranks ? ranks_model(s->ranks, s->ranks->first) : s->model;
+    rc = states_create(&s->states, mine, p->n_seq, p->n_snapshots, e);
     if (!rc)
-        rc = kv_create(&s->kv, s->model, p->n_ctx, p->n_seq, k, v, s->states.bytes, e);
+        rc = kv_create(&s->kv, mine, p->n_ctx, p->n_seq, k, v, s->states.bytes, e);
+    if (!rc && s->ranks)
+        rc = ranks_memory(s->ranks, &s->kv, &s->states, e);
     if (rc)
         return rc;
     s->pool = pool_create(p->n_threads, p->poll, e);
@@ -172,7 +237,9 @@ int hone_session_create(struct hone_session **out, const struct hone_model *m, c
     if (!rc) {
         s->model = m->model;
         s->params = *p;
-        rc = session_open(s, &own);
+        struct hone_error opening = {0};
+        rc = session_open(s, &opening);
+        rc = session_agree(s, rc, &opening, &own);
     }
     if (rc) {
         hone_session_free(s);
@@ -196,6 +263,8 @@ void hone_session_free(struct hone_session *s)
         return;
     for (int i = 0; i < MAX_PLANS; i++)
         planned_free(&s->plans[i]);
+    follow_free(s->followed);
+    ranks_free(s->ranks);
     pool_free(s->pool);
     kv_free(&s->kv);
     states_free(&s->states);
@@ -259,19 +328,40 @@ static int plan_make(struct hone_session *s, struct planned *p, int32_t n_tokens
         in->conv = s->states.conv;
         in->delta = s->states.delta;
     }
-    if (!g->error.code)
+    int rc = 0;
+    if (!g->error.code && s->ranks)
+        rc = ranks_graphs(s->ranks, s->model, g, in, &p->others, e);
+    else if (!g->error.code)
         s->model->arch->build(s->model, g, in);
     struct plan *plan;
     struct plan_options options = {.gates = &s->gates, .strict = s->params.strict, .fuse_off = p->fuse_off, .dry = s->dry,
                                    .pool = s->pool};
-    int rc = plan_create(&plan, g, &options, e);
+    if (!rc)
+        rc = plan_create(&plan, g, &options, e);
     if (!rc)
         rc = session_reserve(s, plan, e);
+    if (!rc && s->ranks)
+        rc = ranks_plan(s->ranks, p->others, &options, e);
     if (rc)
         return rc;
     p->plan = plan;
     plan_bind(plan, s->values);
+    for (int i = 0; i < MAX_PLANS && s->ranks; i++)
+        if (s->plans[i].plan)
+            ranks_bind(s->ranks, s->plans[i].others);
     return 0;
+}
+
+/* Of all ranks: whether no layout has changed since; whether one did that matters. */
+static bool planned_current(const struct hone_session *s, const struct planned *p)
+{
+    return plan_current(p->plan) && (!s->ranks || ranks_current(s->ranks, p->others));
+}
+
+static bool planned_stale(const struct hone_session *s, struct planned *p)
+{
+    bool stale = plan_stale(p->plan);
+    return (s->ranks && ranks_stale(s->ranks, p->others)) || stale;
 }
 
 /* The slot with a plan for this step, or else the one longest unused. */
@@ -296,9 +386,9 @@ static int planned_get(struct hone_session *s, int32_t n_tokens, int32_t n_outpu
 {
     struct planned *p = slot_find(s, n_tokens, n_outputs, fuse_off);
     int rc = 0;
-    if (!p->plan || !plan_current(p->plan)) {
+    if (!p->plan || !planned_current(s, p)) {
         weights_plan_begin();
-        if (p->plan && plan_stale(p->plan)) {
+        if (p->plan && planned_stale(s, p)) {
             planned_free(p);
             p->fuse_off = fuse_off;
         }
@@ -324,7 +414,16 @@ int session_plan(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, co
     return rc;
 }
 
-/* The plan that will run the step: where a fused kernel declines, one without that fusion; counted, or an error under
+/* The first fused step of any rank that declines; -1: none. *p: whose plan it is. */
+static int step_declines(const struct hone_session *s, const struct planned *planned, const struct plan **p, struct reason *why)
+{
+    int step = plan_declines(*p = planned->plan, &s->gates, why);
+    for (int i = 0; step < 0 && s->ranks && i < s->ranks->n_others; i++)
+        step = plan_declines(*p = planned->others[i].plan, &s->gates, why);
+    return step;
+}
+
+/* The plan that will run the step: where a fused kernel declines, one without that fusion, on all ranks; counted, or an error under
  * strict. */
 static int planned_ready(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, struct planned **out, struct hone_error *e)
 {
@@ -334,8 +433,8 @@ static int planned_ready(struct hone_session *s, int32_t n_tokens, int32_t n_out
         if (rc)
             return rc;
         struct reason why;
-        const struct plan *p = (*out)->plan;
-        int step = plan_declines(p, &s->gates, &why);
+        const struct plan *p;
+        int step = step_declines(s, *out, &p, &why);
         if (step < 0)
             return 0;
         int f = p->steps[step].node->fusion;
@@ -368,12 +467,6 @@ double session_spin(const struct hone_session *s)
     return s->spin;
 }
 
-const struct comm *session_comm(const struct hone_session *s)
-{
-    (void)s;
-    return NULL;
-}
-
 int64_t session_graphs(const struct hone_session *s)
 {
     return s->graphs;
@@ -381,7 +474,8 @@ int64_t session_graphs(const struct hone_session *s)
 
 void session_set_timed(struct hone_session *s, bool timed)
 {
-    (void)s, (void)timed;
+    if (s->ranks)
+        ranks_set_timed(s->ranks, timed);
 }
 
 bool session_skips_all_reduce(const struct hone_session *s)
@@ -389,14 +483,74 @@ bool session_skips_all_reduce(const struct hone_session *s)
     return gates_skip_all_reduce(&s->gates);
 }
 
+int session_ranks(const struct hone_session *s)
+{
+    return s->ranks ? s->ranks->spec.n : 1;
+}
+
+const struct shard *session_shard(const struct hone_session *s)
+{
+    return s->ranks ? s->ranks->cut->shard : NULL;
+}
+
+int session_rank(const struct hone_session *s)
+{
+    return s->ranks ? s->ranks->first : 0;
+}
+
+const struct comm *session_comm(const struct hone_session *s)
+{
+    return s->ranks ? s->ranks->comm : NULL;
+}
+
+void session_rank_memory(const struct hone_session *s, int rank, struct rank_memory *m)
+{
+    *m = (struct rank_memory){.threads = s->params.n_threads, .kv = s->kv.bytes, .states = s->states.bytes,
+                              .values = s->value_bytes + s->scratch_stride * (size_t)s->params.n_threads};
+    if (s->ranks)
+        shard_bytes(s->ranks->cut->shard, rank, &m->weights, &m->mirrored);
+    if (s->ranks && rank > s->ranks->first) {
+        const struct rank *k = &s->ranks->others[rank - s->ranks->first - 1];
+        m->threads = pool_size(k->pool);
+        m->kv = k->kv.bytes;
+        m->states = k->states.bytes;
+        m->values = k->value_bytes + k->scratch_stride * (size_t)m->threads;
+    }
+}
+
+const struct plan *session_rank_plan(const struct hone_session *s, const struct plan *own, int rank)
+{
+    int other = s->ranks ? rank - s->ranks->first - 1 : -1;
+    if (other < 0)
+        return own;
+    for (int i = 0; i < MAX_PLANS && other < s->ranks->n_others; i++)
+        if (s->plans[i].plan == own)
+            return s->plans[i].others[other].plan;
+    return NULL;
+}
+
+/* Of all ranks in this process. */
+static struct rank_memory memory_sum(const struct hone_session *s)
+{
+    struct rank_memory sum, one;
+    session_rank_memory(s, session_rank(s), &sum);
+    for (int i = 0; s->ranks && i < s->ranks->n_others; i++) {
+        session_rank_memory(s, s->ranks->first + 1 + i, &one);
+        sum.kv += one.kv;
+        sum.states += one.states;
+        sum.values += one.values;
+    }
+    return sum;
+}
+
 size_t session_kv_bytes(const struct hone_session *s)
 {
-    return s->kv.bytes;
+    return memory_sum(s).kv;
 }
 
 size_t session_state_bytes(const struct hone_session *s)
 {
-    return s->states.bytes;
+    return memory_sum(s).states;
 }
 
 int32_t session_rewind_reach(const struct hone_session *s, int32_t seq, int32_t length)
@@ -408,7 +562,7 @@ int32_t session_rewind_reach(const struct hone_session *s, int32_t seq, int32_t 
 
 size_t session_value_bytes(const struct hone_session *s)
 {
-    return s->value_bytes + s->scratch_stride * (size_t)s->params.n_threads;
+    return memory_sum(s).values;
 }
 
 /* Progress is asked for at most ten times a second, from inside the run, on thread 0. */
@@ -437,20 +591,25 @@ static int progress_after(void *user, const struct plan *plan, int step, int64_t
     return p->s->params.progress(p->s->params.progress_user, (float)share) ? HONE_ECANCELED : 0;
 }
 
-static void inputs_set(struct hone_session *s, const struct planned *p, const struct hone_token *tokens, const int32_t *positions,
+static void inputs_set(struct hone_session *s, const struct step_inputs *in, const struct hone_token *tokens, const int32_t *positions,
                        int32_t n)
 {
-    int32_t *ids = p->in.tokens->data, *pos = p->in.positions->data, *seqs = p->in.sequences->data, *cells = p->in.cells->data,
-            *outputs = p->in.outputs->data;
-    if (p->in.slots)
-        memcpy(p->in.slots->data, s->states.slots, 2 * (size_t)s->states.n_seq * sizeof *s->states.slots);
-    outputs[0] = n - 1; /* of a chunk whose logits nobody wants */
+    int32_t *ids = in->tokens->data, *pos = in->positions->data, *seqs = in->sequences->data, *cells = in->cells->data,
+            *outputs = in->outputs->data; /* one that no node reads has no place: of a rank that runs some of the layers */
+    if (in->slots && in->slots->data)
+        memcpy(in->slots->data, s->states.slots, 2 * (size_t)s->states.n_seq * sizeof *s->states.slots);
+    if (outputs)
+        outputs[0] = n - 1; /* of a chunk whose logits nobody wants */
     for (int32_t i = 0, o = 0; i < n; i++) {
-        ids[i] = tokens[i].id;
-        pos[i] = positions[i];
-        seqs[i] = tokens[i].seq;
-        cells[i] = s->kv.map[(int64_t)tokens[i].seq * s->kv.n_ctx + positions[i]];
-        if (tokens[i].want_logits)
+        if (ids)
+            ids[i] = tokens[i].id;
+        if (pos)
+            pos[i] = positions[i];
+        if (seqs)
+            seqs[i] = tokens[i].seq;
+        if (cells)
+            cells[i] = s->kv.map[(int64_t)tokens[i].seq * s->kv.n_ctx + positions[i]];
+        if (outputs && tokens[i].want_logits)
             outputs[o++] = i;
     }
 }
@@ -475,22 +634,27 @@ static int eval_chunk(struct hone_session *s, const struct hone_token *tokens, c
         if (rc)
             return rc;
         weights_hold();
-        if (plan_current(p->plan))
+        if (planned_current(s, p))
             break;
         weights_release(); /* another session changed a layout in between */
     }
-    inputs_set(s, p, tokens, positions, n);
+    inputs_set(s, &p->in, tokens, positions, n);
+    for (int i = 0; s->ranks && i < s->ranks->n_others; i++)
+        inputs_set(s, &p->others[i].in, tokens, positions, n);
     struct observer with_progress = {progress, progress_before, progress_after};
     struct run run = {.pool = s->pool, .scratch = s->scratch, .scratch_stride = s->scratch_stride, .cancel = &s->cancel,
                       .observer = progress ? &with_progress : s->observer};
     s->graphs++;
     int64_t start = clock_ns();
-    int rc = plan_run(p->plan, &run, e);
+    int rc = s->ranks ? ranks_run(s->ranks, p->plan, &run, p->others, e) : plan_run(p->plan, &run, e);
     if (s->spin > 0)
         spin_until(s, start + (int64_t)((double)(clock_ns() - start) * (1 + s->spin)));
     if (!rc && n_outputs) {
         size_t row = (size_t)s->model->n_vocab;
-        memcpy(s->logits + s->n_logits * row, p->graph.logits->data, (size_t)n_outputs * row * sizeof(float));
+        if (s->ranks)
+            ranks_logits(s->ranks, &p->graph, p->others, n_outputs, (int64_t)row, s->logits + s->n_logits * row);
+        else
+            memcpy(s->logits + s->n_logits * row, p->graph.logits->data, (size_t)n_outputs * row * sizeof(float));
         s->n_logits += (size_t)n_outputs;
     }
     weights_release();
@@ -561,6 +725,8 @@ int hone_session_eval(struct hone_session *s, const struct hone_token *tokens, s
     struct hone_error own = {0};
     INVARIANT(!s->dry);
     int rc = eval_check(s, tokens, n, &own);
+    if (!rc)
+        rc = follow_eval(s->followed, tokens, n, &own);
     int32_t before[64], *positions = NULL;
     bool moving[64] = {false}, seen[64];
     if (!rc) {
@@ -623,6 +789,8 @@ int hone_session_rewind(struct hone_session *s, int32_t seq, int32_t length, str
         rc = err_set(&own, HONE_EUSAGE, "sequence %d has a recurrent state: it can go back to %.300s, not to %d", seq,
                      states_positions(&s->states, seq, text, sizeof text), length);
     }
+    if (!rc)
+        rc = follow_rewind(s->followed, seq, length, &own);
     if (!rc) {
         kv_truncate(&s->kv, seq, length);
         states_rewind(&s->states, seq, length);
@@ -638,6 +806,8 @@ int hone_session_fork(struct hone_session *s, int32_t from, int32_t to, struct h
     int rc = check_seq(s, from, &own);
     if (!rc)
         rc = check_seq(s, to, &own);
+    if (!rc)
+        rc = follow_fork(s->followed, from, to, &own);
     if (!rc) {
         kv_fork(&s->kv, from, to);
         states_fork(&s->states, from, to);
@@ -647,16 +817,30 @@ int hone_session_fork(struct hone_session *s, int32_t from, int32_t to, struct h
     return rc;
 }
 
-static struct session_parts parts_of(struct hone_session *s)
+/* What a file holds: the session's own memory, or that of all its ranks put together in w. */
+static int parts_of(struct session_parts *parts, struct ranks_whole *w, struct hone_session *s, struct hone_error *e)
 {
-    return (struct session_parts){s->model, &s->kv, &s->states};
+    *parts = (struct session_parts){s->model, &s->kv, &s->states};
+    if (!s->ranks)
+        return 0;
+    if (s->ranks->processes)
+        return err_set(e, HONE_EUSAGE, "a session over several processes cannot be saved or restored: its cells lie in all of them");
+    int rc = ranks_whole_create(w, s->model, &s->kv, &s->states, e);
+    *parts = (struct session_parts){s->model, &w->kv, &w->states};
+    return rc;
 }
 
 int hone_session_save_noted(struct hone_session *s, const char *path, const char *note, struct hone_error *e)
 {
     struct hone_error own = {0};
-    struct session_parts parts = parts_of(s);
-    int rc = session_file_save(&parts, path, note, &own);
+    struct session_parts parts;
+    struct ranks_whole whole = {0};
+    int rc = parts_of(&parts, &whole, s, &own);
+    if (!rc && s->ranks)
+        ranks_gather(&whole, s->ranks, &s->kv, &s->states);
+    if (!rc)
+        rc = session_file_save(&parts, path, note, &own);
+    ranks_whole_free(&whole);
     if (e)
         *e = own;
     return rc;
@@ -669,10 +853,16 @@ int hone_session_save(struct hone_session *s, const char *path, struct hone_erro
 
 int session_restore_memory(struct hone_session *s, const void *data, size_t size, const char *label, char **note, struct hone_error *e)
 {
-    struct session_parts parts = parts_of(s);
-    int rc = session_file_restore(&parts, data, size, label, note, e);
+    struct session_parts parts;
+    struct ranks_whole whole = {0};
+    int rc = parts_of(&parts, &whole, s, e);
+    if (!rc)
+        rc = session_file_restore(&parts, data, size, label, note, e);
+    if (!rc && s->ranks)
+        ranks_scatter(&whole, s->ranks, &s->kv, &s->states);
     if (!rc)
         s->n_logits = 0;
+    ranks_whole_free(&whole);
     return rc;
 }
 

@@ -14,6 +14,8 @@
  * system; each thread packs, and so first-touches, what it will read. The tag changes only once all is packed: on failure (HONE_ERESOURCE)
  * the weight is as before. */
 int weight_set_layout(struct tensor *t, const struct layout *layout, struct pool *pool, struct hone_error *e);
+/* Gives a rank's part of a weight that is in rows, and that nobody needed until now, its rows. */
+int weight_settle(struct tensor *t, struct pool *pool, struct hone_error *e);
 /* Frees a packed copy; the weight is back in rows. For the model's end: nobody may be reading. */
 void weight_free(struct tensor *t);
 

@@ -115,6 +115,12 @@ static int take_pair(struct arm *a, const char *word, const char *name, const ch
         return take_text(a, &s->type_v, ARM_TYPE_V, value);
     if (!strcmp(name, "--mask"))
         return take_text(a, &s->mask, ARM_MASK, value);
+    if (!strcmp(name, "-sm"))
+        return take_text(a, &s->split_mode, ARM_SPLIT, value);
+    if (!strcmp(name, "-ts"))
+        return take_text(a, &s->tensor_split, ARM_SHARES, value);
+    if (!strcmp(name, "-dev"))
+        return take_text(a, &s->devices, ARM_DEVICES, value);
     if (!strcmp(name, "-t")) {
         a->declared |= ARM_THREADS;
         return take_number(&s->n_threads, word, value, 1, 1024, e);
@@ -128,7 +134,7 @@ static int take_pair(struct arm *a, const char *word, const char *name, const ch
         return take_number(&s->poll, word, value, 0, 100, e);
     }
     if (*name == '-')
-        return err_set(e, HONE_EUSAGE, "arm: %s: an arm may set -t, -ub, --poll, -ctk, -ctv and --mask", word);
+        return err_set(e, HONE_EUSAGE, "arm: %s: an arm may set -t, -ub, --poll, -ctk, -ctv, -sm, -ts, -dev and --mask", word);
     return add_gate(a, word, e);
 }
 
@@ -242,6 +248,9 @@ struct hone_session_params arm_params(const struct arm *a, int n_ctx)
         p.poll = a->set.poll;
     p.type_k = a->set.type_k;
     p.type_v = a->set.type_v;
+    p.split_mode = a->set.split_mode;
+    p.tensor_split = a->set.tensor_split;
+    p.devices = a->set.devices;
     p.recipe = a->set.recipe;
     p.gates = a->set.gates;
     p.strict = a->set.strict;

@@ -118,6 +118,9 @@ static void add_settings(struct words *w, const struct arm_settings *s)
         add_number(w, "--poll", s->poll);
     add_text(w, "-ctk", s->type_k);
     add_text(w, "-ctv", s->type_v);
+    add_text(w, "-sm", s->split_mode);
+    add_text(w, "-ts", s->tensor_split);
+    add_text(w, "-dev", s->devices);
     add_text(w, "--recipe", s->recipe);
     add_lines(w, "--set", s->gates);
     add_lines(w, "--plugin", s->plugins);

@@ -121,7 +121,8 @@ static int64_t positions_of(const struct bench_config *c)
 static bool same_session(const struct bench_config *a, const struct bench_config *b)
 {
     static const enum bench_param of_session[] = {BENCH_MODEL,    BENCH_TYPE_K,     BENCH_TYPE_V, BENCH_N_THREADS,
-                                                  BENCH_CPU_MASK, BENCH_CPU_STRICT, BENCH_POLL};
+                                                  BENCH_CPU_MASK, BENCH_CPU_STRICT, BENCH_POLL,
+                                                  BENCH_SPLIT_MODE, BENCH_DEVICES, BENCH_TENSOR_SPLIT};
     for (size_t i = 0; i < sizeof of_session / sizeof *of_session; i++)
         if (strcmp(a->values[of_session[i]]->text, b->values[of_session[i]]->text) != 0)
             return false;
@@ -161,6 +162,9 @@ static int session_make(struct bench *b, const struct bench_config *c, struct ho
     b->params.poll = (int32_t)number(c, BENCH_POLL);
     b->params.type_k = c->values[BENCH_TYPE_K]->text;
     b->params.type_v = c->values[BENCH_TYPE_V]->text;
+    b->params.split_mode = c->values[BENCH_SPLIT_MODE]->text;
+    b->params.tensor_split = c->values[BENCH_TENSOR_SPLIT]->text;
+    b->params.devices = c->values[BENCH_DEVICES]->text;
     b->params.recipe = b->o->recipe;
     b->params.gates = b->o->gates;
     b->params.strict = b->o->strict;

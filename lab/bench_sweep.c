@@ -8,6 +8,7 @@
 #include "lab/bench_sweep.h"
 
 #include "engine/kv.h"
+#include "comm/comm.h"
 #include "formats/formats.h"
 
 #include <ctype.h>
@@ -230,7 +231,7 @@ static int read_shares(struct bench_sweep *s, enum bench_param p, const char *te
 {
     char shown[1024] = "";
     size_t used = 0, kept = 0;
-    int parts = 0;
+    int parts = 0, n = 0; /* all; up to the last above 0 */
     for (const char *q = text;; q++) {
         char *end;
         errno = 0;
@@ -239,22 +240,43 @@ static int read_shares(struct bench_sweep *s, enum bench_param p, const char *te
             return refuse(p, text, strlen(text), "not shares such as 3/1", e);
         if (parts == 16)
             return refuse(p, text, strlen(text), "more than 16 shares", e);
-        if (parts && v > 0)
-            return refuse(p, text, strlen(text), infos[p].why, e);
         used += (size_t)snprintf(shown + used, sizeof shown - used, "%s%.2f", parts ? "/" : "", v);
-        if (!parts++ || v > 0)
+        if (!parts++ || v > 0) {
             kept = used;
+            n = parts;
+        }
         q = end;
         if (!*q)
             break;
     }
     shown[kept] = 0;
-    return accept(s, p, parts, 0, shown, e);
+    return accept(s, p, n, 0, shown, e);
+}
+
+/* Groups of threads, "cpu:2/cpu:2": how many; 0: something else. */
+static int thread_groups(const char *text)
+{
+    int n = 0;
+    for (const char *q = text;; q++) {
+        if (strncmp(q, "cpu", 3) != 0)
+            return 0;
+        q += 3;
+        if (*q == ':')
+            q += 1 + strspn(q + 1, "0123456789");
+        n++;
+        if (!*q)
+            return n;
+        if (*q != '/')
+            return 0;
+    }
 }
 
 static int read_devices(struct bench_sweep *s, enum bench_param p, const char *text, struct hone_error *e)
 {
     bool cpu = !strcmp(text, "cpu") || !strcmp(text, "cpu:0") || !strcmp(text, "CPU");
+    int groups = thread_groups(text);
+    if (groups > 1)
+        return append(&s->lists[p], groups, 0, text, e);
     return accept(s, p, 0, 0, cpu ? "cpu" : text, e);
 }
 
@@ -328,6 +350,22 @@ int bench_sweep_add(struct bench_sweep *s, enum bench_param p, const char *text,
     return rc;
 }
 
+/* A split by tensors in each configuration is over two devices or more. */
+static int check_split(const struct bench_sweep *s, struct hone_error *e)
+{
+    bool tensor = false;
+    int64_t shares = INT64_MAX, devices = INT64_MAX; /* the fewest of any configuration */
+    for (size_t i = 0; i < s->lists[BENCH_SPLIT_MODE].n; i++)
+        tensor |= !strcmp(s->lists[BENCH_SPLIT_MODE].values[i].text, "tensor");
+    for (size_t i = 0; i < s->lists[BENCH_TENSOR_SPLIT].n; i++)
+        shares = s->lists[BENCH_TENSOR_SPLIT].values[i].number < shares ? s->lists[BENCH_TENSOR_SPLIT].values[i].number : shares;
+    for (size_t i = 0; i < s->lists[BENCH_DEVICES].n; i++)
+        devices = s->lists[BENCH_DEVICES].values[i].number < devices ? s->lists[BENCH_DEVICES].values[i].number : devices;
+    if (tensor && shares < 2 && devices < 2 && !comm_mpi_launched())
+        return err_set(e, HONE_EUSAGE, "-sm tensor: over which devices? -ts 1/1 for two groups of threads, or -dev cpu:1/cpu:1");
+    return 0;
+}
+
 int bench_sweep_finish(struct bench_sweep *s, struct hone_error *e)
 {
     size_t outer = 1;
@@ -341,6 +379,8 @@ int bench_sweep_finish(struct bench_sweep *s, struct hone_error *e)
         if (p < BENCH_N_PROMPT && __builtin_mul_overflow(outer, l->n, &outer))
             return err_set(e, HONE_EUSAGE, "more than %d tests", TEST_LIMIT);
     }
+    if (check_split(s, e))
+        return e->code;
     s->inner = 0;
     for (int p = BENCH_N_PROMPT; p < N_BENCH_PARAMS; p++)
         for (size_t i = 0; i < s->lists[p].n; i++)

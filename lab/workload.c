@@ -111,12 +111,15 @@ static int add_steps(struct workload *w, struct hone_session *s, const struct ho
     if (list)
         list_kernels(w, p, list);
     w->state += state_bytes(m->model) * (double)times;
-    for (int i = 0; i < p->n_steps; i++) {
-        const struct node *node = p->steps[i].node;
-        w->weights += weight_bytes(node) * (double)times;
-        if (node->op == OP_ATTENTION)
-            for (int64_t t = 0; t < times; t++)
-                w->kv += (double)cells_read(node, depth + t * stride, n) * cell_bytes(node);
+    for (int rank = session_rank(s); rank < session_ranks(s); rank++) {
+        const struct plan *mine = session_rank_plan(s, p, rank);
+        for (int i = 0; mine && i < mine->n_steps; i++) {
+            const struct node *node = mine->steps[i].node;
+            w->weights += weight_bytes(node) * (double)times;
+            if (node->op == OP_ATTENTION)
+                for (int64_t t = 0; t < times; t++)
+                    w->kv += (double)cells_read(node, depth + t * stride, n) * cell_bytes(node);
+        }
     }
     return 0;
 }

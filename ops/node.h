@@ -35,6 +35,7 @@ enum sharding {
 };
 
 struct buffer; /* a backend's memory (backends/backend.h) */
+struct slice;  /* a rank's part of a weight (graph/slices.h) */
 
 struct tensor {
     char name[NAME_SIZE];
@@ -52,6 +53,7 @@ struct tensor {
     void *data;            /* address of the first element, once placed; of the packed copy where layout says so */
     const void *rows;      /* a weight: its rows in the mapped file, to which data goes back when it is unpacked */
     size_t packed_bytes;   /* of the packed copy that data points to, owned by the model; 0: none */
+    struct slice *slice;   /* a rank's weight: which part of which; NULL: a whole one */
 };
 
 struct node {

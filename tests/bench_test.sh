@@ -108,7 +108,11 @@ expect 0 '' $quick --delay 0 --prio 0 --numa numactl --offline -ngl 0 -ncmoe 0 -
 {
     expect 0 '' $quick -ts 1,9 -o jsonl
     [ "$(wc -l <"$dir/out")" = 4 ] || fail "-ts 1,9 is not two configurations"
-    expect 2 '-ts 1/9: this build has one device' $quick -ts 1/9
+    expect 0 '' $quick -sm none,tensor -ts 1/1 -t 2 -o jsonl
+    [ "$(wc -l <"$dir/out")" = 4 ] || fail "-sm none,tensor is not two configurations"
+    expect 0 '' $quick -sm tensor -dev cpu:1/cpu:1 -o jsonl
+    expect 0 '' $quick -sm layer -ts 1/1 -t 2 -o jsonl
+    expect 2 '^hone: -ts' $quick -ts 1/x
 }
 # ... and the rest is refused by name.
 while read -r words; do

@@ -70,14 +70,16 @@ static const struct list_case list_cases[] = {
     {BENCH_TENSOR_SPLIT, "1,9", "1.00 9.00", NULL}, /* two configurations */
     {BENCH_TENSOR_SPLIT, "1/0", "1.00", NULL},
     {BENCH_TENSOR_SPLIT, "0.5;0", "0.50", NULL},
-    {BENCH_TENSOR_SPLIT, "1/9", NULL, "-ts 1/9: this build has one device"}, /* one, of two devices */
+    {BENCH_TENSOR_SPLIT, "1/9", "1.00/9.00", NULL}, /* one, of two devices */
     {BENCH_TENSOR_SPLIT, "x", NULL, "not shares"},
     {BENCH_TENSOR_SPLIT, "1/", NULL, "not shares"},
     {BENCH_TENSOR_SPLIT, "nan", NULL, "not shares"},
     {BENCH_TENSOR_SPLIT, "1e400", NULL, "not shares"},
     {BENCH_TENSOR_SPLIT, "1/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0/0", NULL, "more than 16 shares"},
-    {BENCH_SPLIT_MODE, "none,layer", "none layer", NULL},
-    {BENCH_SPLIT_MODE, "row", NULL, "this build has one device"},
+    {BENCH_SPLIT_MODE, "none,layer,tensor", "none layer tensor", NULL},
+    {BENCH_DEVICES, "cpu:2/cpu:1,cpu", "cpu:2/cpu:1 cpu", NULL},
+    {BENCH_DEVICES, "cpu:2/cuda0", NULL, "no such device"},
+    {BENCH_SPLIT_MODE, "row", NULL, "by layers or by tensors"},
     {BENCH_SPLIT_MODE, "rows", NULL, "none layer row tensor are possible"},
     {BENCH_LOAD_MODE, "mmap", "mmap", NULL},
     {BENCH_LOAD_MODE, "dio", NULL, "reads it in no other way"},

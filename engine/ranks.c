@@ -1,0 +1,388 @@
+/* ranks.c: see ranks.h. Ranks of one process are groups of threads. The caller leads the first; a pool of leaders wakes the
+ * others' leaders, and each leader runs its own pool, so that a rank of one thread costs no second meeting.
+ *
+ * A rank that fails, or is cancelled, ends its group (comm_abort), and the others come back from the collective that they wait
+ * in. A group that ended once is not used again: the next step gets a new one. One loop over the nodes of all ranks, a barrier
+ * a node, was the alternative; it would need no group and be no model of ranks in other processes or on devices.
+ *
+ * Where each rank is a process (follow.h) there are no others here, and the group is the processes' own: it ends with them. */
+#include "engine/ranks.h"
+
+#include "base/mmap.h"
+#include "engine/follow.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char no_memory[] = "no memory for the ranks of a session";
+
+/* ---- made and freed */
+
+static int max_threads(const struct ranks_spec *spec)
+{
+    int most = 1;
+    for (int i = 0; i < spec->n; i++)
+        most = spec->threads[i] > most ? spec->threads[i] : most;
+    return most;
+}
+
+static void group_free(struct ranks *r)
+{
+    if (r->processes)
+        return;
+    for (int i = 0; i < r->n_others; i++) {
+        comm_free(r->others[i].comm);
+        r->others[i].comm = NULL;
+    }
+    comm_free(r->comm);
+    r->comm = NULL;
+}
+
+static int group_make(struct ranks *r, struct hone_error *e)
+{
+    struct comm *all[SHARD_MAX_RANKS];
+    int rc = comm_local_create(all, 1 + r->n_others, &r->comm_params, e);
+    if (rc)
+        return rc;
+    r->comm = all[0];
+    for (int i = 0; i < r->n_others; i++)
+        r->others[i].comm = all[1 + i];
+    return 0;
+}
+
+static struct comm *comm_of(const struct ranks *r, int i)
+{
+    return i ? r->others[i - 1].comm : r->comm;
+}
+
+static void test_group(void *arg, int ith, int nth)
+{
+    struct ranks *r = arg;
+    (void)nth;
+    r->codes[ith] = comm_self_test(comm_of(r, ith), &r->errors[ith]);
+}
+
+static int self_test(struct ranks *r, struct hone_error *e)
+{
+    int rc = 0;
+    pool_run(r->leaders, test_group, r);
+    for (int i = 0; i <= r->n_others && !rc; i++)
+        if (r->codes[i])
+            rc = err_set(e, r->codes[i], "%s", r->errors[i].message);
+    return rc;
+}
+
+int ranks_create(struct ranks **out, const struct ranks_spec *spec, const struct model *m, int poll, int limit_ms,
+                 struct hone_error *e)
+{
+    struct ranks *r = calloc(1, sizeof *r);
+    struct comm *world = follow_comm();
+    struct shard_params p = {.mode = spec->mode, .n_ranks = spec->n, .shares = spec->shares, .gather_logits = world != NULL};
+    *out = NULL;
+    size_t n = (size_t)spec->n;
+    bool room = r && (r->others = calloc(n, sizeof *r->others)) && (r->codes = calloc(n, sizeof *r->codes)) &&
+                (r->errors = calloc(n, sizeof *r->errors));
+    int rc = room ? 0 : err_set(e, HONE_ERESOURCE, no_memory);
+    if (!rc) {
+        r->spec = *spec;
+        r->comm_params = (struct comm_params){.n_workers = max_threads(spec), .poll = poll, .limit_ms = limit_ms};
+        r->processes = world != NULL;
+        r->comm = world;
+        r->first = world ? comm_rank(world) : 0;
+        rc = cut_get(&r->cut, m, &p, e);
+    }
+    for (; !rc && !world && r->n_others < spec->n - 1; r->n_others++)
+        if (!(r->others[r->n_others].pool = pool_create(spec->threads[1 + r->n_others], poll, e)))
+            rc = e->code;
+    if (!rc && !(r->leaders = pool_create(1 + r->n_others, poll, e)))
+        rc = e->code;
+    if (!rc && !world)
+        rc = group_make(r, e);
+    if (!rc && !world)
+        rc = self_test(r, e);
+    if (rc)
+        ranks_free(r);
+    else
+        *out = r;
+    return rc;
+}
+
+void ranks_free(struct ranks *r)
+{
+    if (!r)
+        return;
+    group_free(r);
+    pool_free(r->leaders);
+    for (int i = 0; i < r->n_others; i++) {
+        struct rank *k = &r->others[i];
+        pool_free(k->pool);
+        kv_free(&k->kv);
+        states_free(&k->states);
+        pages_free(k->values, k->value_bytes);
+        free(k->scratch);
+    }
+    cut_put(r->cut);
+    free(r->codes);
+    free(r->errors);
+    free(r->others);
+    free(r);
+}
+
+const struct model *ranks_model(const struct ranks *r, int rank)
+{
+    return &r->cut->ranks[rank];
+}
+
+int ranks_memory(struct ranks *r, const struct kv *kv, const struct states *states, struct hone_error *e)
+{
+    size_t promised = kv->bytes + states->bytes;
+    int rc = 0;
+    for (int i = 0; i < r->n_others && !rc; i++) {
+        struct rank *k = &r->others[i];
+        const struct model *m = ranks_model(r, r->first + 1 + i);
+        rc = states_create(&k->states, m, kv->n_seq, states->n_snapshots, e);
+        if (!rc)
+            rc = kv_create(&k->kv, m, kv->n_ctx, kv->n_seq, kv->format_k, kv->format_v, promised + k->states.bytes, e);
+        promised += k->kv.bytes + k->states.bytes;
+        if (rc)
+            err_prefix(e, "device %d", r->first + 1 + i);
+    }
+    return rc;
+}
+
+/* ---- planned */
+
+enum { N_INPUTS = 7 };
+
+static int pairs_of(const struct model *m, const struct step_inputs *whole, const struct step_inputs *local,
+                    struct shard_pair *pairs)
+{
+    int n = 0;
+    struct tensor *const from[N_INPUTS] = {whole->tokens, whole->positions, whole->sequences, whole->cells,
+                                           whole->map,    whole->outputs,   whole->slots};
+    struct tensor *const to[N_INPUTS] = {local->tokens, local->positions, local->sequences, local->cells,
+                                         local->map,    local->outputs,   local->slots};
+    for (int i = 0; i < N_INPUTS; i++)
+        if (from[i])
+            pairs[n++] = (struct shard_pair){from[i], to[i]};
+    for (int i = 0; i < m->n_layer; i++) {
+        if (whole->k[i] && local->k[i]) {
+            pairs[n++] = (struct shard_pair){whole->k[i], local->k[i]};
+            pairs[n++] = (struct shard_pair){whole->v[i], local->v[i]};
+        }
+        if (local->conv && whole->conv[i] && local->conv[i])
+            pairs[n++] = (struct shard_pair){whole->conv[i], local->conv[i]};
+        if (local->delta && whole->delta[i] && local->delta[i])
+            pairs[n++] = (struct shard_pair){whole->delta[i], local->delta[i]};
+    }
+    return n;
+}
+
+/* An input of the same name and shape, in another graph. */
+static struct tensor *same_input(struct graph *g, const struct tensor *t)
+{
+    struct tensor *copy = t ? graph_input(g, t->name, t->format, MAX_DIMS, t->ne) : NULL;
+    if (copy) {
+        copy->kind = t->kind;
+        copy->data = t->kind == TENSOR_STATE ? t->data : NULL;
+    }
+    return copy;
+}
+
+static struct step_inputs same_inputs(struct graph *g, const struct step_inputs *in)
+{
+    struct step_inputs out = {.n_tokens = in->n_tokens, .n_outputs = in->n_outputs};
+    out.tokens = same_input(g, in->tokens);
+    out.positions = same_input(g, in->positions);
+    out.sequences = same_input(g, in->sequences);
+    out.cells = same_input(g, in->cells);
+    out.map = same_input(g, in->map);
+    out.outputs = same_input(g, in->outputs);
+    out.slots = same_input(g, in->slots);
+    return out;
+}
+
+int ranks_graphs(struct ranks *r, const struct model *m, struct graph *own, const struct step_inputs *in,
+                 struct rank_step **others, struct hone_error *e)
+{
+    struct graph whole;
+    struct arena *a = own->arena;
+    struct shard_pair *pairs = arena_array(a, N_INPUTS + 4 * (size_t)m->n_layer, sizeof *pairs);
+    struct rank_step *steps = arena_array(a, (size_t)r->n_others + 1, sizeof *steps);
+    *others = steps;
+    if (!pairs || !steps)
+        return err_set(e, HONE_ERESOURCE, "no memory for a step's graphs");
+    graph_init(&whole, a);
+    struct step_inputs all = same_inputs(&whole, in);
+    all.k = r->cut->k;
+    all.v = r->cut->v;
+    all.conv = r->cut->conv;
+    all.delta = r->cut->delta;
+    if (!whole.error.code)
+        m->arch->build(m, &whole, &all);
+    int rc = graph_error(&whole, e);
+    if (!rc && shard_graph(r->cut->shard, r->first, &whole, pairs, pairs_of(m, &all, in, pairs), own))
+        rc = graph_error(own, e);
+    for (int i = 0; i < r->n_others && !rc; i++) {
+        struct rank_step *s = &steps[i];
+        struct rank *k = &r->others[i];
+        graph_init(&s->graph, a);
+        s->in = same_inputs(&s->graph, in);
+        s->in.k = k->kv.k;
+        s->in.v = k->kv.v;
+        s->in.conv = in->conv ? k->states.conv : NULL;
+        s->in.delta = in->delta ? k->states.delta : NULL;
+        if (s->graph.error.code ||
+            shard_graph(r->cut->shard, r->first + 1 + i, &whole, pairs, pairs_of(m, &all, &s->in, pairs), &s->graph))
+            rc = graph_error(&s->graph, e);
+    }
+    return rc;
+}
+
+static int reserve(struct rank *k, const struct plan *p, struct hone_error *e)
+{
+    if (p->value_bytes > k->value_bytes) {
+        void *block = pages_alloc(p->value_bytes);
+        if (!block)
+            return err_set(e, HONE_ERESOURCE, "no memory for a step's values: %.1f MiB", (double)p->value_bytes / 0x1p20);
+        pages_free(k->values, k->value_bytes);
+        k->values = block;
+        k->value_bytes = p->value_bytes;
+    }
+    size_t stride = (p->scratch_bytes + 63) / 64 * 64;
+    if (stride > k->scratch_stride || !k->scratch) {
+        void *scratch = aligned_alloc(64, (stride + 64) * (size_t)pool_size(k->pool));
+        if (!scratch)
+            return err_set(e, HONE_ERESOURCE, "no memory for scratch: %.1f MiB a thread", (double)stride / 0x1p20);
+        free(k->scratch);
+        k->scratch = scratch;
+        k->scratch_stride = stride;
+    }
+    return 0;
+}
+
+int ranks_plan(struct ranks *r, struct rank_step *others, const struct plan_options *own, struct hone_error *e)
+{
+    int rc = 0;
+    if (!own->dry)
+        rc = shard_settle(r->cut->shard, r->first, own->pool, e);
+    for (int i = 0; i < r->n_others && !rc; i++) {
+        struct plan_options o = *own;
+        o.pool = r->others[i].pool;
+        rc = plan_create(&others[i].plan, &others[i].graph, &o, e);
+        if (!rc)
+            rc = reserve(&r->others[i], others[i].plan, e);
+        if (!rc && !o.dry)
+            rc = shard_settle(r->cut->shard, r->first + 1 + i, o.pool, e);
+        if (rc)
+            err_prefix(e, "device %d", r->first + 1 + i);
+    }
+    return rc;
+}
+
+void ranks_bind(struct ranks *r, struct rank_step *others)
+{
+    for (int i = 0; i < r->n_others; i++)
+        plan_bind(others[i].plan, r->others[i].values);
+}
+
+bool ranks_current(const struct ranks *r, const struct rank_step *others)
+{
+    bool current = true;
+    for (int i = 0; i < r->n_others; i++)
+        current &= plan_current(others[i].plan);
+    return current;
+}
+
+bool ranks_stale(const struct ranks *r, struct rank_step *others)
+{
+    bool stale = false;
+    for (int i = 0; i < r->n_others; i++)
+        stale |= plan_stale(others[i].plan);
+    return stale;
+}
+
+/* ---- run */
+
+struct running {
+    struct ranks *r;
+    const struct plan *own;
+    const struct run *run;
+    const struct rank_step *others;
+};
+
+static void run_rank(void *arg, int ith, int nth)
+{
+    struct running *j = arg;
+    struct comm *c = comm_of(j->r, ith);
+    struct run run = {0};
+    (void)nth;
+    if (ith) {
+        const struct rank *k = &j->r->others[ith - 1];
+        run.pool = k->pool;
+        run.scratch = k->scratch;
+        run.scratch_stride = k->scratch_stride;
+    } else {
+        run = *j->run;
+    }
+    run.comm = j->r->skips ? NULL : c;
+    struct hone_error *e = &j->r->errors[ith];
+    *e = (struct hone_error){0};
+    int rc = plan_run(ith ? j->others[ith - 1].plan : j->own, &run, e);
+    j->r->codes[ith] = rc;
+    if (rc && !comm_error(c)->code) /* the first to fail; the others fail where they wait for it */
+        comm_abort(c, rc, e->message);
+}
+
+int ranks_run(struct ranks *r, const struct plan *own, const struct run *run, const struct rank_step *others,
+              struct hone_error *e)
+{
+    struct running j = {r, own, run, others};
+    int rc = r->comm ? 0 : group_make(r, e);
+    if (rc)
+        return rc;
+    if (r->processes && comm_error(r->comm)->code)
+        return err_set(e, comm_error(r->comm)->code, "%s", comm_error(r->comm)->message);
+    pool_run(r->leaders, run_rank, &j);
+    for (int i = 0; i <= r->n_others && !rc; i++)
+        rc = r->codes[i];
+    if (rc) {
+        struct hone_error why = *comm_error(r->comm);
+        group_free(r);
+        rc = why.code ? why.code : rc;
+        err_set(e, rc, "%s", rc == HONE_ECANCELED ? "cancelled" : why.message);
+    }
+    return rc;
+}
+
+void ranks_set_timed(const struct ranks *r, bool timed)
+{
+    for (int i = 0; i <= r->n_others; i++)
+        if (comm_of(r, i))
+            comm_set_timed(comm_of(r, i), timed);
+}
+
+static void logits_part(const struct split *part, const struct tensor *from, int64_t n, int64_t n_vocab, float *to)
+{
+    for (int64_t t = 0; t < n; t++) {
+        const float *row = tensor_row(from, t, 0, 0);
+        for (int i = 0; i < part->n_pieces; i++) {
+            memcpy(to + t * n_vocab + part->pieces[i].first, row, (size_t)part->pieces[i].count * sizeof *to);
+            row += part->pieces[i].count;
+        }
+    }
+}
+
+void ranks_logits(const struct ranks *r, const struct graph *own, const struct rank_step *others, int64_t n, int64_t n_vocab,
+                  float *to)
+{
+    const struct piece all = {0, n_vocab};
+    const struct split whole = {0, 1, &all, n_vocab};
+    for (int i = 0; i <= r->n_others; i++) {
+        const struct graph *g = i ? &others[i - 1].graph : own;
+        const struct split *part = shard_logits(r->cut->shard, r->first + i);
+        if (part || !i)
+            logits_part(part ? part : &whole, g->logits, n, n_vocab, to);
+    }
+}

@@ -1,0 +1,103 @@
+/* ranks.h: a session over several ranks: who they are, what each of them has, and running them together.
+ *
+ * A rank is one device with its own graph, plan, KV cells, recurrent states, values and group of threads. The session is itself
+ * the first rank of its process; the others in the process stand here. What belongs to the text and not to a device (the map
+ * from positions to cells, slots, lengths) is the session's alone: all ranks are given the same inputs. */
+#ifndef ENGINE_RANKS_H
+#define ENGINE_RANKS_H
+
+#include "comm/comm.h"
+#include "engine/cuts.h"
+#include "engine/kv.h"
+#include "engine/states.h"
+#include "graph/plan.h"
+
+struct hone_session_params;
+
+/* What the user asked for. */
+struct ranks_spec {
+    int n; /* 1: no ranks */
+    enum shard_mode mode;
+    double shares[SHARD_MAX_RANKS];
+    int threads[SHARD_MAX_RANKS]; /* of each; filled up from n_threads */
+};
+
+/* One step's graph and plan of a rank. */
+struct rank_step {
+    struct graph graph;
+    struct step_inputs in;
+    struct plan *plan;
+};
+
+/* A rank beside the session's own. */
+struct rank {
+    struct pool *pool;
+    struct comm *comm;
+    struct kv kv;         /* its tensors alone: the map is the session's */
+    struct states states; /* the same */
+    void *values, *scratch;
+    size_t value_bytes, scratch_stride;
+};
+
+struct ranks {
+    struct ranks_spec spec;
+    int first;      /* the session's own rank */
+    bool processes; /* each rank is a process: there are no others here, and the group is not ours */
+    int n_others;   /* in this process, numbered from first + 1 on */
+    struct rank *others;
+    struct comm *comm; /* of the session's own rank */
+    bool skips;        /* collectives are left out (debug.skip_all_reduce) */
+    struct comm_params comm_params;
+    struct pool *leaders; /* one thread a rank of this process */
+    struct cut *cut;
+    int *codes; /* of the step at hand, by rank of this process */
+    struct hone_error *errors;
+};
+
+/* split_mode, tensor_split and devices of p, with n_threads shared out. HONE_EUSAGE says what is wrong with them. */
+int ranks_spec_read(struct ranks_spec *out, const struct hone_session_params *p, struct hone_error *e);
+
+/* Cuts the model, and starts the other ranks' threads; their memory comes with ranks_memory. limit_ms: how long a rank waits
+ * for another; 0: the usual. */
+int ranks_create(struct ranks **out, const struct ranks_spec *spec, const struct model *m, int poll, int limit_ms,
+                 struct hone_error *e);
+void ranks_free(struct ranks *r); /* may be NULL */
+/* The model as a rank sees it, by its number. */
+const struct model *ranks_model(const struct ranks *r, int rank);
+/* The other ranks' cells and states, in the formats and numbers of the session's own. */
+int ranks_memory(struct ranks *r, const struct kv *kv, const struct states *states, struct hone_error *e);
+
+/* Builds the graph of a step for all ranks of the process: into own, whose inputs and states are made, and into *others, in the
+ * arena. */
+int ranks_graphs(struct ranks *r, const struct model *m, struct graph *own, const struct step_inputs *in,
+                 struct rank_step **others, struct hone_error *e);
+/* Plans what ranks_graphs built for the others, with the options of the own plan, makes room for it, and gives all ranks their
+ * weights. */
+int ranks_plan(struct ranks *r, struct rank_step *others, const struct plan_options *own, struct hone_error *e);
+/* Addresses of the others' values: to be called for each kept step after ranks_plan, which may have moved them. */
+void ranks_bind(struct ranks *r, struct rank_step *others);
+bool ranks_current(const struct ranks *r, const struct rank_step *others);
+bool ranks_stale(const struct ranks *r, struct rank_step *others);
+
+/* Runs a step on all ranks of the process; run is the own rank's, without comm. When one fails all end, and *e says which. */
+int ranks_run(struct ranks *r, const struct plan *own, const struct run *run, const struct rank_step *others,
+              struct hone_error *e);
+/* Ranks that meet before each collective (comm_set_timed). Between steps. */
+void ranks_set_timed(const struct ranks *r, bool timed);
+/* The logits of n tokens, [n_vocab] each, from all ranks of the process. */
+void ranks_logits(const struct ranks *r, const struct graph *own, const struct rank_step *others, int64_t n, int64_t n_vocab,
+                  float *to);
+
+/* Cells and states of the whole model, of the formats and numbers of a session's: what a file is written from and read into. */
+struct ranks_whole {
+    struct kv kv;
+    struct states states;
+};
+int ranks_whole_create(struct ranks_whole *w, const struct model *m, const struct kv *kv, const struct states *states,
+                       struct hone_error *e);
+void ranks_whole_free(struct ranks_whole *w);
+/* From the ranks' parts and the session's map, and back. */
+void ranks_gather(struct ranks_whole *w, const struct ranks *r, const struct kv *kv, const struct states *states);
+void ranks_scatter(const struct ranks_whole *w, const struct ranks *r, struct kv *kv, struct states *states);
+
+#endif

@@ -1,0 +1,166 @@
+/* ranks_spec.c: what -sm, -ts and --device say about ranks, as one answer or one refusal.
+ *
+ *   -sm tensor -ts 1/1          two groups of threads with equal shares; -t is shared out evenly among them
+ *   -sm tensor -dev cpu:2,cpu:1 two groups, of two threads and of one; their shares go by their threads unless -ts says
+ * otherwise -sm layer  -ts 3/1          the same, each with its own layers A comma does what a slash does. A device is "cpu"
+ * with or without a number of threads. Where mpirun started several processes each of them is a device, of -t threads, and -dev
+ * has nothing to say. */
+#include "engine/follow.h"
+#include "engine/ranks.h"
+
+#include "base/cpu.h"
+#include "hone.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static bool empty(const char *text)
+{
+    return !text || !*text;
+}
+
+static int mode_read(struct ranks_spec *s, const char *word, struct hone_error *e)
+{
+    s->n = 0;
+    if (empty(word) || !strcmp(word, "none"))
+        s->n = 1;
+    else if (!strcmp(word, "tensor"))
+        s->mode = SHARD_TENSOR;
+    else if (!strcmp(word, "layer"))
+        s->mode = SHARD_LAYER;
+    else
+        return err_set(e, HONE_EUSAGE, "-sm %.40s: none, layer and tensor are possible", word);
+    return 0;
+}
+
+/* The words of a list, by commas or slashes: how many; -1: an empty one, or too many. */
+static int list_split(const char *list, const char **words, size_t *sizes)
+{
+    int n = 0;
+    for (const char *p = list;; p++) {
+        size_t size = strcspn(p, ",/");
+        if (!size || n == SHARD_MAX_RANKS)
+            return -1;
+        words[n] = p;
+        sizes[n++] = size;
+        p += size;
+        if (!*p)
+            return n;
+    }
+}
+
+static int shares_read(struct ranks_spec *s, const char *list, int *n, struct hone_error *e)
+{
+    const char *words[SHARD_MAX_RANKS];
+    size_t sizes[SHARD_MAX_RANKS];
+    *n = list_split(list, words, sizes);
+    if (*n < 0)
+        return err_set(e, HONE_EUSAGE, "-ts %.80s: numbers with a slash between, at most %d", list, SHARD_MAX_RANKS);
+    for (int i = 0; i < *n; i++) {
+        char *end;
+        s->shares[i] = strtod(words[i], &end);
+        if (*n == 1 && !*end && s->shares[i] == 0) { /* llama.cpp's word for none */
+            *n = 0;
+            return 0;
+        }
+        if (end != words[i] + sizes[i] || !(s->shares[i] > 0) || !(s->shares[i] < 1e9))
+            return err_set(e, HONE_EUSAGE, "-ts %.80s: '%.*s' is no share above 0", list, (int)(sizes[i] < 40 ? sizes[i] : 40),
+                           words[i]);
+    }
+    return 0;
+}
+
+static int devices_read(struct ranks_spec *s, const char *list, int *n, struct hone_error *e)
+{
+    const char *words[SHARD_MAX_RANKS];
+    size_t sizes[SHARD_MAX_RANKS];
+    *n = list_split(list, words, sizes);
+    if (*n < 0)
+        return err_set(e, HONE_EUSAGE, "-dev %.80s: devices with a comma between, at most %d", list, SHARD_MAX_RANKS);
+    for (int i = 0; i < *n; i++) {
+        char *end = (char *)(uintptr_t)words[i] + sizes[i];
+        long threads = 0;
+        if (sizes[i] > 4 && !strncmp(words[i], "cpu:", 4))
+            threads = strtol(words[i] + 4, &end, 10);
+        else if (sizes[i] != 3 || strncmp(words[i], "cpu", 3) != 0)
+            end = NULL;
+        if (end != words[i] + sizes[i] || threads < 0 || threads > 1024 || (sizes[i] > 3 && !threads))
+            return err_set(e, HONE_EUSAGE,
+                           "-dev %.80s: '%.*s' is no device that a model can be split over: cpu and cpu:THREADS are", list,
+                           (int)(sizes[i] < 40 ? sizes[i] : 40), words[i]);
+        s->threads[i] = (int)threads;
+    }
+    return 0;
+}
+
+/* What no device names is shared out evenly, the first ones have what is left over. */
+static void threads_fill(struct ranks_spec *s, int n_threads)
+{
+    int total = n_threads ? n_threads : cpu_cores(), open = 0, given = 0;
+    for (int i = 0; i < s->n; i++) {
+        total -= s->threads[i];
+        open += !s->threads[i];
+    }
+    for (int i = 0; i < s->n; i++)
+        if (!s->threads[i]) {
+            int mine = total > 0 ? total / open + (given < total % open) : 0;
+            s->threads[i] = mine > 0 ? mine : 1;
+            given++;
+        }
+}
+
+/* Over processes: as many ranks as there are of those. */
+static int processes_read(struct ranks_spec *s, const struct hone_session_params *p, bool named, int n_shares,
+                          struct hone_error *e)
+{
+    struct comm *world = follow_comm();
+    int threads = p->n_threads ? p->n_threads : cpu_cores();
+    s->n = comm_size(world);
+    if (s->n < 2 || s->n > SHARD_MAX_RANKS)
+        return err_set(e, HONE_EUSAGE, "-sm %s over %d process(es): 2 to %d are possible", p->split_mode, s->n,
+                       SHARD_MAX_RANKS);
+    if (named)
+        return err_set(e, HONE_EUSAGE, "-dev %.80s: each process is one device, of -t threads", p->devices);
+    if (n_shares && n_shares != s->n)
+        return err_set(e, HONE_EUSAGE, "-ts has %d shares; mpirun started %d processes", n_shares, s->n);
+    if (threads > FOLLOW_THREADS)
+        return err_set(e, HONE_EUSAGE, "%d threads in each of several processes: at most %d are possible", threads,
+                       FOLLOW_THREADS);
+    for (int i = 0; i < s->n; i++) {
+        s->threads[i] = threads;
+        s->shares[i] = n_shares ? s->shares[i] : 1;
+    }
+    return 0;
+}
+
+int ranks_spec_read(struct ranks_spec *s, const struct hone_session_params *p, struct hone_error *e)
+{
+    *s = (struct ranks_spec){.n = 1};
+    int rc = mode_read(s, p->split_mode, e), n_shares = 0, n_devices = 0;
+    if (rc || s->n == 1)
+        return rc;
+    bool named = !empty(p->devices) && strcmp(p->devices, "auto") != 0 && strcmp(p->devices, "none") != 0,
+         shares = !empty(p->tensor_split) && strcmp(p->tensor_split, "0") != 0;
+    if (shares && shares_read(s, p->tensor_split, &n_shares, e))
+        return e->code;
+    if (follow_comm())
+        return processes_read(s, p, named, n_shares, e);
+    if (named && devices_read(s, p->devices, &n_devices, e))
+        return e->code;
+    if (s->mode == SHARD_LAYER && n_shares < 2 && n_devices < 2) { /* all layers on one device: what there is without ranks */
+        s->n = 1;
+        return 0;
+    }
+    if (!n_shares && !n_devices)
+        return err_set(e, HONE_EUSAGE, "-sm %s over which devices? Give -ts 1/1 for two groups of threads, or -dev cpu:1,cpu:1",
+                       p->split_mode);
+    if (n_shares && n_devices && n_shares != n_devices)
+        return err_set(e, HONE_EUSAGE, "-ts has %d shares, -dev %d devices", n_shares, n_devices);
+    s->n = n_shares ? n_shares : n_devices;
+    if (s->n < 2)
+        return err_set(e, HONE_EUSAGE, "-sm %s over one device: it takes two or more", p->split_mode);
+    threads_fill(s, p->n_threads);
+    for (int i = 0; i < s->n && !n_shares; i++)
+        s->shares[i] = s->threads[i];
+    return 0;
+}
