@@ -52,7 +52,8 @@ int session_rank(const struct hone_session *s);
 struct rank_memory {
     int threads;
     double weights, mirrored;
-    size_t kv, states, values;
+    size_t kv, states, values; /* of a rank in another process not known: 0 */
+    bool here;                 /* in this process */
 };
 void session_rank_memory(const struct hone_session *s, int rank, struct rank_memory *m);
 /* A rank's plan beside `own`, which session_plan gave, and valid as long; NULL: the rank is in another process. */

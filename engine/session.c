@@ -505,11 +505,13 @@ const struct comm *session_comm(const struct hone_session *s)
 
 void session_rank_memory(const struct hone_session *s, int rank, struct rank_memory *m)
 {
-    *m = (struct rank_memory){.threads = s->params.n_threads, .kv = s->kv.bytes, .states = s->states.bytes,
+    *m = (struct rank_memory){.here = true, .threads = s->params.n_threads, .kv = s->kv.bytes, .states = s->states.bytes,
                               .values = s->value_bytes + s->scratch_stride * (size_t)s->params.n_threads};
     if (s->ranks)
         shard_bytes(s->ranks->cut->shard, rank, &m->weights, &m->mirrored);
-    if (s->ranks && rank > s->ranks->first) {
+    if (s->ranks && rank != s->ranks->first && (rank < s->ranks->first || rank > s->ranks->first + s->ranks->n_others)) {
+        *m = (struct rank_memory){.threads = s->ranks->spec.threads[rank], .weights = m->weights, .mirrored = m->mirrored};
+    } else if (s->ranks && rank > s->ranks->first) {
         const struct rank *k = &s->ranks->others[rank - s->ranks->first - 1];
         m->threads = pool_size(k->pool);
         m->kv = k->kv.bytes;

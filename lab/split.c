@@ -52,10 +52,12 @@ void split_print(const struct hone_session *s, FILE *to)
     for (int r = 0; r < n_ranks; r++) {
         struct rank_memory m;
         session_rank_memory(s, r, &m);
-        fprintf(
-            to,
-            "  device %d: %d thread(s), weights %.1f MiB of its own and %.1f MiB that all have, KV %.1f MiB, states %.1f MiB\n",
-            r, m.threads, m.weights / 0x1p20, m.mirrored / 0x1p20, (double)m.kv / 0x1p20, (double)m.states / 0x1p20);
+        fprintf(to, "  device %d: %d thread(s), weights %.1f MiB of its own and %.1f MiB that all have", r, m.threads,
+                m.weights / 0x1p20, m.mirrored / 0x1p20);
+        if (m.here)
+            fprintf(to, ", KV %.1f MiB, states %.1f MiB\n", (double)m.kv / 0x1p20, (double)m.states / 0x1p20);
+        else
+            fprintf(to, "; in another process\n");
     }
     for (int i = 0; i < n; i++) {
         fprintf(to, "  %-32s %3d x ", rows[i].name, rows[i].n_tensors);
