@@ -4,6 +4,7 @@
 
 #include "tests/test.h"
 
+#include <dirent.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -254,6 +255,67 @@ static void test_tools(void **state)
     json_decref(tools);
 }
 
+static char *file_text(const char *folder, const char *name)
+{
+    char path[4200];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    char *text = calloc(1, 1 << 18);
+    assert_non_null(text);
+    assert_true(fread(text, 1, (1 << 18) - 1, f) > 0);
+    fclose(f);
+    return text;
+}
+
+/* Published templates (test_jinja.c compares their text with Jinja's): with tools they write them, or say why not, and what a
+ * second turn adds is the end of the whole. */
+static void test_published_tools(void **state)
+{
+    (void)state;
+    static const struct chat_message m[] = {{"user", "u1"}, {"assistant", "a1"}, {"user", "u2"}};
+    const char *folder = getenv("HONE_TEMPLATES");
+    DIR *d = folder && *folder ? opendir(folder) : NULL;
+    if (!d) {
+        print_message("test_chat: published templates: SKIPPED: HONE_TEMPLATES is not set (tests/golden/templates.sh)\n");
+        skip();
+    }
+    json_t *tools = tools_of(
+        "[{\"type\": \"function\", \"function\": {\"name\": \"get_the_time\", \"description\": \"The time of a place.\", "
+        "\"parameters\": {\"type\": \"object\", \"properties\": {\"place\": {\"type\": \"string\", \"description\": "
+        "\"Where.\"}}, "
+        "\"required\": [\"place\"]}}}]");
+    int taken = 0, refused = 0;
+    for (struct dirent *entry; (entry = readdir(d));) {
+        size_t n = strlen(entry->d_name);
+        if (n < 7 || strcmp(entry->d_name + n - 6, ".jinja") != 0)
+            continue;
+        char *text = file_text(folder, entry->d_name);
+        struct chat_template t = {text, "</s>", tools};
+        const struct chat_format *f;
+        struct text first = {0}, whole = {0}, second = {0};
+        struct hone_error e = {0};
+        if (chat_format_find(&f, NULL, &t, &e) || chat_render(f, &t, m, 1, 0, true, &first, &e)) {
+            assert_true(e.code == HONE_EINPUT && e.message[0]);
+            refused++;
+        } else {
+            assert_non_null(strstr(first.data, "get_the_time"));
+            if (!chat_render(f, &t, m, 3, 0, true, &whole, &e) && !chat_render(f, &t, m, 3, 2, true, &second, &e) &&
+                (second.n > whole.n || strcmp(whole.data + whole.n - second.n, second.data) != 0))
+                fail_msg("%s: the second turn is not the end of the whole", entry->d_name);
+            taken++;
+        }
+        text_free(&first);
+        text_free(&whole);
+        text_free(&second);
+        free(text);
+    }
+    closedir(d);
+    json_decref(tools);
+    print_message("%d published templates take tools, %d do not and say so\n", taken, refused);
+    assert_true(taken >= 25);
+}
+
 static void test_tools_refused(void **state)
 {
     (void)state;
@@ -318,7 +380,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_golden),  cmocka_unit_test(test_parts),         cmocka_unit_test(test_names),
         cmocka_unit_test(test_refused), cmocka_unit_test(test_own_template),  cmocka_unit_test(test_cut),
-        cmocka_unit_test(test_tools),   cmocka_unit_test(test_tools_refused),
+        cmocka_unit_test(test_tools),   cmocka_unit_test(test_tools_refused), cmocka_unit_test(test_published_tools),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
