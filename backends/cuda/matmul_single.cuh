@@ -3,7 +3,7 @@
  *
  * A number in tf32 has 11 bits, as many as an f16, and the range of an f32: weights of f16 and bf16 are exact in it. An f32 is
  * the sum of two, but for 2^-22 of it, so an activation takes two products where one of rounded values would err by 1e-4, and
- * an f32 weight three. Sums are in f32.
+ * an f32 weight three. Sums are in f32: those of a step on the tensor cores, those of steps beside them (ms_step).
  *
  * A block makes 128 rows times 64 tokens, 8 warps of 32 x 32, 16 values of k a step; the next step's values are on their way,
  * in registers, while this one's are multiplied. Rows in shared memory are 20 words apart, so that the four words of eight rows
@@ -101,30 +101,46 @@ __device__ __forceinline__ void ms_load_tokens(float (&b)[2], const float (*from
     b[1] = from[token + g][k + c + 4];
 }
 
+/* A step's products are summed apart, small ones first, and then added: the tensor cores cut each sum off instead of rounding
+ * it, which over a long k adds up. */
 template <class S> __device__ __forceinline__ void ms_step(const ms_shared<S> &s, int rows, int tokens, float (*acc)[2][4])
 {
+    constexpr int STEPS = MS_DEPTH / 8;
+    constexpr bool exact = ms_shared<S>::exact;
+    float a[STEPS][2][4], a_low[exact ? 1 : STEPS][2][4];
 #pragma unroll
-    for (int k = 0; k < MS_DEPTH; k += 8) {
-        float a[2][4], a_low[2][4];
+    for (int k = 0; k < STEPS; k++)
 #pragma unroll
         for (int m = 0; m < 2; m++) {
-            ms_load_rows(a[m], s.a, rows + 16 * m, k);
-            if constexpr (!ms_shared<S>::exact)
-                ms_load_rows(a_low[m], s.a_low, rows + 16 * m, k);
+            ms_load_rows(a[k][m], s.a, rows + 16 * m, 8 * k);
+            if constexpr (!exact)
+                ms_load_rows(a_low[k][m], s.a_low, rows + 16 * m, 8 * k);
         }
 #pragma unroll
-        for (int n = 0; n < 4; n++) {
-            float b[2], b_low[2];
-            ms_load_tokens(b, s.b, tokens + 8 * n, k);
-            ms_load_tokens(b_low, s.b_low, tokens + 8 * n, k);
+    for (int n = 0; n < 4; n++) {
+        float sum[2][4] = {}, b[STEPS][2];
+#pragma unroll
+        for (int k = 0; k < STEPS; k++) {
+            float b_low[2];
+            ms_load_tokens(b[k], s.b, tokens + 8 * n, 8 * k);
+            ms_load_tokens(b_low, s.b_low, tokens + 8 * n, 8 * k);
 #pragma unroll
             for (int m = 0; m < 2; m++) {
-                ms_product(acc[n][m], a[m], b_low);
-                if constexpr (!ms_shared<S>::exact)
-                    ms_product(acc[n][m], a_low[m], b);
-                ms_product(acc[n][m], a[m], b);
+                ms_product(sum[m], a[k][m], b_low);
+                if constexpr (!exact)
+                    ms_product(sum[m], a_low[k][m], b[k]);
             }
         }
+#pragma unroll
+        for (int k = 0; k < STEPS; k++)
+#pragma unroll
+            for (int m = 0; m < 2; m++)
+                ms_product(sum[m], a[k][m], b[k]);
+#pragma unroll
+        for (int m = 0; m < 2; m++)
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                acc[n][m][i] += sum[m][i];
     }
 }
 

@@ -115,13 +115,12 @@ __device__ __forceinline__ void mv_pass(const struct product_args &a, int matrix
         mv_store<T, R, PAIR>(a, matrix, row, acc);
 }
 
-/* One row, or pair of rows, shared by a.split warps of the block. All warps come here once. */
+/* One row, or pair of rows, shared by a.split warps of the block; `partial` is shared memory. All warps come here once. */
 template <class F, int T, int U, bool PAIR>
 __device__ __forceinline__ void mv_split(const struct product_args &a, int matrix, uint32_t row, bool any,
-                                         const activation<F> &x)
+                                         const activation<F> &x, float (*partial)[PAIR ? 2 : 1][T])
 {
     constexpr int R = PAIR ? 2 : 1;
-    __shared__ float partial[PRODUCT_WARPS][R][T];
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, part = warp % a.split;
     float acc[R][T];
     if (any) {
@@ -167,6 +166,16 @@ __device__ __forceinline__ void mv_ahead(const struct product_args &a, uint32_t 
         }
 }
 
+/* A block's shared memory: T tokens, and behind them MV_SUMS floats a token, in which its warps give each other sums. It
+ * declares none: that would count against the same limits without the host, which asks for a size, seeing it. */
+enum { MV_SUMS = 32 };
+static_assert(MV_SUMS >= 2 * PRODUCT_WARPS, "a pair's sums of all warps, or 32 rows' results");
+
+template <class F, int T> __host__ __device__ __forceinline__ constexpr size_t mv_staged(uint32_t groups)
+{
+    return (size_t)T * groups * activation<F>::group_bytes;
+}
+
 /* FROM_F32: the activation is quantised by each block: less work than a launch of its own, where rows are short. */
 template <class F, int T, bool PAIR, bool FROM_F32>
 __global__ void __launch_bounds__(32 * PRODUCT_WARPS, mv_resident<F, T>) matvec(const __grid_constant__ struct product_args a)
@@ -190,7 +199,8 @@ __global__ void __launch_bounds__(32 * PRODUCT_WARPS, mv_resident<F, T>) matvec(
     if (a.split > 1) {
         uint32_t in = row;
         int matrix = PAIR ? 0 : product_matrix(a, &in);
-        mv_split<F, T, WIDE / LEAST, PAIR>(a, matrix, in, row < last, x);
+        mv_split<F, T, WIDE / LEAST, PAIR>(a, matrix, in, row < last, x,
+                                           (float(*)[LEAST][T])(shared + mv_staged<F, T>(a.groups)));
         return;
     }
     while (row < last) {
@@ -220,7 +230,7 @@ __global__ void __launch_bounds__(32 * PRODUCT_WARPS, mv_resident<F, 1>)
     matvec_a8(const __grid_constant__ struct product_args a)
 {
     extern __shared__ __align__(16) unsigned char shared[];
-    __shared__ float y[32];
+    float *y = (float *)(shared + mv_staged<F, 1>(a.groups));
     constexpr int R = F::wide < 4 ? F::wide : 4, PAIRS = R / 2;
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     const uint32_t first = blockIdx.x * 32 + warp * 4;
@@ -248,7 +258,7 @@ __global__ void __launch_bounds__(32 * PRODUCT_WARPS, mv_resident<F, 1>)
 
 template <class F, int T> static int mv_launch(const struct exec *x, struct product_args a, bool pair)
 {
-    size_t shared = (size_t)T * a.groups * activation<F>::group_bytes;
+    size_t shared = mv_staged<F, T>(a.groups) + T * MV_SUMS * sizeof(float);
     int blocks = cuda_units(x->device) * product_resident(shared, mv_resident<F, T>);
     a.ahead = cuda_overlap();
     a.split = product_split(a.rows, a.groups, blocks);
