@@ -9,17 +9,16 @@
 #ifndef BACKENDS_CUDA_MMA_CUH
 #define BACKENDS_CUDA_MMA_CUH
 
+#include "backends/cuda/ptx.cuh"
+
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
-#include <stdint.h>
 
 /* The kind of half that operands are in. */
 struct kind_f16 {
-    __device__ static inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+    __device__ static __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
     {
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        mma_f16(c, a, b0, b1);
     }
     /* x and y as pairs of their upper and lower halves; x lies in the low bits. */
     __device__ static inline void split(float x, float y, uint32_t *upper, uint32_t *lower)
@@ -33,11 +32,9 @@ struct kind_f16 {
 };
 
 struct kind_bf16 {
-    __device__ static inline void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+    __device__ static __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
     {
-        asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-                     : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                     : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+        mma_bf16(c, a, b0, b1);
     }
     __device__ static inline void split(float x, float y, uint32_t *upper, uint32_t *lower)
     {
@@ -57,59 +54,13 @@ __device__ static inline float split_scale(float absmax)
     return exponent > 27u << 23 && exponent < 227u << 23 ? __uint_as_float(exponent) : 1;
 }
 
-/* The 8 x 8 halves that a warp holds (row lane / 4, a pair of columns a lane), transposed. */
-__device__ static inline uint32_t transpose_8x8(uint32_t x)
-{
-    uint32_t y;
-    asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
-    return y;
-}
-
-/* The same for f32: in, a lane has (g, 2c) and (g, 2c + 1); out, (2c, g) and (2c + 1, g). */
+/* Eight by eight f32 transposed across the warp: in, a lane has (g, 2c) and (g, 2c + 1); out, (2c, g) and (2c + 1, g). */
 __device__ static inline void transpose_8x8(float *x, float *y)
 {
     uint32_t a = __float_as_uint(*x), b = __float_as_uint(*y);
     uint32_t high = transpose_8x8(__byte_perm(a, b, 0x7632)), low = transpose_8x8(__byte_perm(a, b, 0x5410));
     *x = __uint_as_float(__byte_perm(low, high, 0x5410));
     *y = __uint_as_float(__byte_perm(low, high, 0x7632));
-}
-
-/* Four 8 x 8 matrices of halves from shared memory; lane i gives the address of row i % 8 of matrix i / 8. */
-__device__ static inline void load_matrices(uint32_t (&r)[4], const void *row)
-{
-    uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(at)
-                 : "memory");
-}
-
-__device__ static inline void load_matrices_transposed(uint32_t (&r)[4], const void *row)
-{
-    uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(at)
-                 : "memory");
-}
-
-/* 16 bytes to shared memory while the thread goes on; zeros where `from` is NULL (then `any` is some address that can be read). */
-__device__ static inline void copy_16_async(void *to, const void *from, const void *any)
-{
-    uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
-    int bytes = from ? 16 : 0;
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(__cvta_generic_to_global(from ? from : any)), "r"(bytes) : "memory");
-}
-
-__device__ static inline void copies_commit(void)
-{
-    asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-/* All groups but the last `pending` have landed, for this thread. */
-template <int pending> __device__ static inline void copies_wait(void)
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
 #endif

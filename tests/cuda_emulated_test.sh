@@ -1,0 +1,35 @@
+#!/bin/sh
+# CUDA kernels without a GPU: compiled as C++ (tests/emulated) and held to the references on their ops' cases. Here the ops that take
+# seconds; with an argument (cuda_emulated_soak.sh) all. Kernels with inline PTX of their own are not among them.
+set -eu
+cd "$(dirname "$0")/.."
+B=${B:-build}
+E=$B/emulated
+kernels='norm rope conv delta *_simt attention_split attention_tile gated_delta_net_chunk'
+ops='add mul scale unary glu softmax rms_norm l2_norm rms_norm_mul add_rms_norm_mul rms_norm_mul_quantize add_rms_norm_mul_quantize rope kv_write
+rope_kv copy top_k route_weights expert_sum ssm_conv ssm_conv_silu gated_delta_rule'
+
+command -v g++ >/dev/null 2>&1 && [ "$(uname -m)" = x86_64 ] || { echo "cuda_emulated: no g++ for x86-64"; exit 77; }
+[ -f "$B/libhone.a" ] || { echo "cuda_emulated: $B/libhone.a is not built"; exit 1; }
+# shellcheck disable=SC1090
+libs=$(sed -n 's/^LIB_LIBS := //p' "$B/config.mk")
+rm -rf "$E"
+mkdir -p "$E/backends/cuda"
+# Shared memory: what a launch gives is asked for, what a kernel declares is static. Headers stand beside the sources.
+for f in backends/cuda/*.cuh backends/cuda/*.h $(for k in $kernels; do ls backends/cuda/$k.cu; done); do
+    case $(basename "$f") in cuda.h | ptx.cuh) continue ;; esac
+    sed -E 's/extern __shared__ (__align__\([0-9]+\) )?([a-z0-9_ ]+[a-z0-9_]) ([a-z_]+)\[\];/\2 *\3 = (\2 *)emulated_shared();/
+        s/^( *)__shared__ /\1static /' "$f" >"$E/$f"
+done
+sed -n 's/.*CUDA_KERNEL(\([A-Za-z0-9_]*\)).*/ROW(\1)/p' "$E"/backends/cuda/*.cu >"$E/rows.def"
+for f in "$E"/backends/cuda/*.cu tests/emulated/emulated.cc; do
+    ${CXX:-g++} -x c++ -std=gnu++20 -O1 -w -I"$E" -Itests/emulated -I. -Iinclude -c "$f" -o "$E/$(basename "$f").o"
+done
+${CC:-gcc} -std=c17 -D_GNU_SOURCE -O1 -I"$E" -I. -Iinclude -c tests/emulated/check.c -o "$E/check.o"
+# shellcheck disable=SC2086
+${CXX:-g++} "$E"/*.o "$B/libhone.a" $libs -lm -ldl -pthread -o "$E/check"
+if [ $# -gt 0 ]; then
+    exec "$E/check"
+fi
+# shellcheck disable=SC2086
+exec "$E/check" $ops

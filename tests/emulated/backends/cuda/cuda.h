@@ -1,0 +1,249 @@
+/* cuda.h, emulated: stands in for backends/cuda/cuda.h and the CUDA language, so that kernels compile as C++ and run on the host, where
+ * a check needs no GPU. tests/cuda_emulated_test.sh puts this folder first in the include path.
+ *
+ * A thread of a block is a fiber (emulated.cc). What makes threads meet, barriers, shuffles and votes, lets the others go on until all of
+ * the warp, block or cluster are there; everything between runs as plain code, so wrong indices, lanes and fragments give wrong
+ * results here as there. What it cannot show: races within a warp, memory order, speed. Warps must be whole: an operation of a warp
+ * that lacks lanes aborts, and so does a deadlock. */
+#ifndef TESTS_EMULATED_CUDA_H
+#define TESTS_EMULATED_CUDA_H
+
+#include <functional>
+#include <math.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define _Alignas(n)    alignas(n)
+#define _Noreturn      __attribute__((noreturn))
+#define _Static_assert static_assert
+#define restrict       __restrict__
+extern "C" {
+#include "backends/backend.h"
+#include "formats/blocks.h"
+#include "formats/layouts.h"
+}
+
+/* ---- the language; __shared__ is replaced before the compiler sees it (cuda_emulated_test.sh) */
+
+#define __global__
+#define __device__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __grid_constant__
+#define __align__(n) alignas(n)
+
+struct dim3 {
+    unsigned x, y, z;
+    dim3(unsigned a = 1, unsigned b = 1, unsigned c = 1) : x(a), y(b), z(c)
+    {
+    }
+};
+extern dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+struct alignas(8) ushort4 {
+    unsigned short x, y, z, w;
+};
+#define MAKE_2(type, of)                                                                                                       \
+    static inline type make_##type(of x, of y)                                                                                 \
+    {                                                                                                                          \
+        return {x, y};                                                                                                         \
+    }
+#define MAKE_4(type, of)                                                                                                       \
+    static inline type make_##type(of x, of y, of z, of w)                                                                     \
+    {                                                                                                                          \
+        return {x, y, z, w};                                                                                                   \
+    }
+MAKE_2(float2, float)
+MAKE_2(uint2, unsigned)
+MAKE_4(float4, float)
+MAKE_4(uint4, unsigned)
+MAKE_4(ushort4, unsigned short)
+
+#define MIN_MAX(type)                                                                                                          \
+    static inline type min(type a, type b)                                                                                     \
+    {                                                                                                                          \
+        return a < b ? a : b;                                                                                                  \
+    }                                                                                                                          \
+    static inline type max(type a, type b)                                                                                     \
+    {                                                                                                                          \
+        return a > b ? a : b;                                                                                                  \
+    }
+MIN_MAX(int)
+MIN_MAX(unsigned)
+
+/* ---- threads that meet (emulated.cc) */
+
+void emulated_launch(const std::function<void()> &kernel, dim3 grid, dim3 block, size_t shared, unsigned cluster);
+void *emulated_shared(void); /* the block's dynamic shared memory */
+void emulated_block_barrier(void);
+void emulated_cluster_barrier(void);
+unsigned emulated_cluster_size(void);
+void *emulated_peer(void *p, unsigned rank); /* what p, in dynamic shared memory, is in the cluster's block `rank` */
+int emulated_lane(void);
+/* Gives what every lane of the warp brings: [32], good until the next but one. */
+const uint64_t *emulated_exchange(uint64_t mine);
+struct six {
+    uint32_t word[6];
+};
+const struct six *emulated_exchange_six(const struct six *mine);
+
+template <class T> static inline T emulated_from(T x, int lane)
+{
+    static_assert(sizeof(T) <= sizeof(uint64_t));
+    uint64_t bits = 0;
+    memcpy(&bits, &x, sizeof x);
+    memcpy(&x, &emulated_exchange(bits)[lane], sizeof x);
+    return x;
+}
+template <class T> static inline T __shfl_sync(unsigned, T x, int lane)
+{
+    return emulated_from(x, lane % 32);
+}
+template <class T> static inline T __shfl_xor_sync(unsigned, T x, int bits)
+{
+    return emulated_from(x, emulated_lane() ^ bits);
+}
+static inline unsigned __ballot_sync(unsigned, bool mine)
+{
+    const uint64_t *all = emulated_exchange(mine);
+    unsigned votes = 0;
+    for (int i = 0; i < 32; i++)
+        votes |= (unsigned)all[i] << i;
+    return votes;
+}
+static inline bool __any_sync(unsigned mask, bool mine)
+{
+    return __ballot_sync(mask, mine) != 0;
+}
+static inline unsigned __reduce_max_sync(unsigned, unsigned mine)
+{
+    const uint64_t *all = emulated_exchange(mine);
+    unsigned most = 0;
+    for (int i = 0; i < 32; i++)
+        most = max(most, (unsigned)all[i]);
+    return most;
+}
+static inline void __syncwarp(void)
+{
+    emulated_exchange(0);
+}
+static inline void __syncthreads(void)
+{
+    emulated_block_barrier();
+}
+
+/* ---- arithmetic */
+
+static inline int __popc(unsigned x)
+{
+    return __builtin_popcount(x);
+}
+static inline unsigned __float_as_uint(float x)
+{
+    unsigned bits;
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+static inline float __uint_as_float(unsigned bits)
+{
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+static inline int __float2int_rn(float x)
+{
+    return (int)nearbyintf(x);
+}
+static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector)
+{
+    uint64_t bytes = (uint64_t)b << 32 | a;
+    unsigned r = 0;
+    for (int i = 0; i < 4; i++)
+        r |= (unsigned)(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
+    return r;
+}
+static inline double rsqrt(double x)
+{
+    return 1 / sqrt(x);
+}
+
+/* ---- the runtime, as far as kernels' files use it */
+
+enum { CUDA_SM90 = 1u << 0 };
+typedef int cudaError_t;
+typedef void *cudaStream_t;
+enum { cudaSuccess, cudaFuncAttributeMaxDynamicSharedMemorySize, cudaLaunchAttributeClusterDimension, cudaLaunchAttributeProgrammaticStreamSerialization };
+struct cudaLaunchAttribute {
+    int id;
+    struct {
+        dim3 clusterDim;
+        int programmaticStreamSerializationAllowed;
+    } val;
+};
+struct cudaLaunchConfig_t {
+    dim3 gridDim, blockDim;
+    size_t dynamicSmemBytes;
+    cudaStream_t stream;
+    cudaLaunchAttribute *attrs;
+    unsigned numAttrs;
+};
+static inline cudaError_t cudaFuncSetAttribute(const void *, int, int)
+{
+    return cudaSuccess;
+}
+template <class... P, class... A> static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *c, void (*kernel)(P...), A... args)
+{
+    unsigned cluster = 1;
+    for (unsigned i = 0; i < c->numAttrs; i++)
+        if (c->attrs[i].id == cudaLaunchAttributeClusterDimension)
+            cluster = c->attrs[i].val.clusterDim.x;
+    emulated_launch([=] { kernel(static_cast<P>(args)...); }, c->gridDim, c->blockDim, c->dynamicSmemBytes, cluster);
+    return cudaSuccess;
+}
+
+/* ---- backends/cuda/cuda.h itself */
+
+static inline int cuda_code(cudaError_t error)
+{
+    return error;
+}
+static inline bool cuda_overlap(void)
+{
+    return false;
+}
+static inline void cuda_wait(void)
+{
+}
+static inline void cuda_release(void)
+{
+}
+#define CUDA_KERNEL(name)                                                                                                      \
+    extern "C" {                                                                                                               \
+    extern const struct kernel cuda_##name;                                                                                    \
+    }                                                                                                                          \
+    const struct kernel cuda_##name
+template <class... P, class... A>
+static inline int cuda_launch(const struct exec *, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
+{
+    if (grid.x && grid.y && grid.z)
+        emulated_launch([=] { kernel(static_cast<P>(args)...); }, grid, block, shared, 1);
+    return 0;
+}
+
+#endif

@@ -1,0 +1,2 @@
+/* cuda_bf16.h, emulated. */
+#include "cuda_fp16.h"
