@@ -336,6 +336,8 @@ int main(int argc, char **argv)
     if (rc)
         return rc;
     log_to(log_to_stderr, NULL, verbose ? LOG_DEBUG : LOG_WARN);
+    if (comm_mpi_launched() && !comm_mpi_built())
+        log_line(LOG_WARN, "mpirun seems to have started this process, and this build has no MPI: it runs alone");
     if (follow_wanted())
         return run_with_others(c, n_args, argv + 2);
     return run_alone(c, n_args, argv + 2);

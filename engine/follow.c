@@ -25,6 +25,7 @@ struct order {
 _Static_assert(sizeof(struct order) == 64, "an order is one cache line");
 
 static struct comm *world;
+static int limit_ms = COMM_LIMIT_MS;
 static bool sessions_used[MAX_SESSIONS]; /* the leader's numbers, from 1 on */
 
 bool follow_wanted(void)
@@ -36,6 +37,12 @@ int follow_start(int poll, struct hone_error *e)
 {
     struct comm_params p = {.n_workers = FOLLOW_THREADS, .poll = poll};
     return comm_mpi_create(&world, &p, e);
+}
+
+void follow_limit(int ms)
+{
+    limit_ms = ms;
+    comm_set_limit(world, ms);
 }
 
 struct comm *follow_comm(void)
@@ -275,7 +282,7 @@ static int next_order(struct following *f, bool *end, struct hone_error *e)
     struct order o = {0};
     comm_set_limit(world, 0);
     int rc = comm_broadcast(world, NULL, &o, sizeof o, 0, "an order");
-    comm_set_limit(world, COMM_LIMIT_MS);
+    comm_set_limit(world, limit_ms);
     *end = o.kind == ORDER_END;
     if (rc || *end)
         return rc ? failed(e) : 0;

@@ -20,6 +20,9 @@ int follow_run(struct hone_error *e);
  * first. */
 void follow_end(void);
 
+/* How long a process waits for another within an order, from now on (comm.timeout); an order itself is waited for without limit. */
+void follow_limit(int ms);
+
 /* The group; NULL: this process is alone. Its rank and size. */
 struct comm *follow_comm(void);
 enum { FOLLOW_THREADS = 256 }; /* of a rank, at most */

@@ -90,6 +90,8 @@ int ranks_create(struct ranks **out, const struct ranks_spec *spec, const struct
         r->processes = world != NULL;
         r->comm = world;
         r->first = world ? comm_rank(world) : 0;
+        if (world && limit_ms)
+            follow_limit(limit_ms);
         rc = cut_get(&r->cut, m, &p, e);
     }
     for (; !rc && !world && r->n_others < spec->n - 1; r->n_others++)
