@@ -38,6 +38,7 @@ struct kernel {
     const char *variant; /* "ref", "q4_K_avx512": the full name is <backend>_<op>_<variant> */
     unsigned needs;      /* CPU_... bits (base/cpu.h) or the backend's device features */
     bool by_name_only;   /* runs only where a gate names it, and is not even asked elsewhere: a plug-in's */
+    const char *origin;  /* SHA-256 of the plug-in's file that brought it, in hex; NULL: hone's own */
     struct wants wants;
     bool (*fits)(const struct node *n, struct reason *r);
     size_t (*scratch)(const struct node *n); /* bytes a worker; NULL: none */
@@ -70,6 +71,9 @@ struct backend {
 int backend_register(const struct backend *b, const struct kernel *const *kernels, int n, struct hone_error *e);
 /* What a backend's `kernels` returns: its table, and what was registered behind it. A list once returned stays valid. */
 const struct kernel *const *backend_with_registered(const struct backend *b, const struct kernel *const *own, int n_own, int *n);
+
+/* Whether a plug-in with this SHA-256 has brought kernels to this process. */
+bool backend_has_origin(const char *sha256);
 
 /* The backends of this build, in the order of backends.def. */
 const struct backend *const *backend_list(int *n);

@@ -78,6 +78,18 @@ const struct kernel *const *backend_with_registered(const struct backend *b, con
     return list ? list->kernels : own;
 }
 
+bool backend_has_origin(const char *sha256)
+{
+    for (size_t b = 0; b < sizeof table / sizeof *table; b++) {
+        int n;
+        const struct kernel *const *kernels = table[b]->kernels(&n);
+        for (int i = 0; i < n; i++)
+            if (kernels[i]->origin && !strcmp(kernels[i]->origin, sha256))
+                return true;
+    }
+    return false;
+}
+
 bool fits_not(struct reason *r, const char *format, ...)
 {
     va_list ap;

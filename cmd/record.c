@@ -113,7 +113,8 @@ static json_t *state_now(void)
 {
     struct machine_state s;
     machine_look(&s, "");
-    return json_pack("{s:f, s:I}", "load", s.load, "memory_available", (json_int_t)s.memory_available);
+    return json_pack("{s:f, s:I, s:I}", "load", s.load, "memory_available", (json_int_t)s.memory_available, "binary_written",
+                     (json_int_t)identity_binary_written());
 }
 
 /* Whose task a run is part of, for `hone queue brief`: a note, since the same run without a task belongs to the same history. */

@@ -14,6 +14,7 @@
 
 static const char *tiers_path, *commit, *queue_path, *as, *worker;
 static int task;
+static bool promotable;
 
 static const struct option *options(int *n)
 {
@@ -21,6 +22,7 @@ static const struct option *options(int *n)
         {"--tiers", OPTION_TEXT, &tiers_path, "FILE", "the tiers (default HONE_TIERS, or tiers beside the journal)", 0, 0},
         {"--commit", OPTION_TEXT, &commit, "REV", "the builds must be of this commit of the repository here, without changes",
          0, 0},
+        {"--promotable", OPTION_FLAG, &promotable, NULL, "check: also what a promotion asks for", 0, 0},
         {"--task", OPTION_INT, &task, "ID", "promote: the task of the queue, which must be approved", 1, 1 << 30},
         {"--queue", OPTION_TEXT, &queue_path, "FILE", "the queue (default HONE_QUEUE, or queue.db beside the journal)", 0, 0},
         {"--as", OPTION_TEXT, &as, "ROLE", "supervisor or worker (default HONE_ROLE, or supervisor)", 0, 0},
@@ -158,7 +160,7 @@ static int lint(const struct recipe *r, struct journal *j)
     int rc = cmd_lint_recipe(r, j, &f);
     for (size_t i = 0; i < f.n && !rc; i++)
         if (f.list[i].error || strstr(f.list[i].text, "no recipe to promote"))
-            rc = cmd_refuse(HONE_ECHECK, "not promoted: %s:%d: %s", r->path, f.list[i].line, f.list[i].text);
+            rc = cmd_refuse(HONE_ECHECK, "not to be promoted: %s:%d: %s", r->path, f.list[i].line, f.list[i].text);
     recipe_findings_free(&f);
     return rc;
 }
@@ -168,12 +170,12 @@ static int judge(const struct tier *t, const struct recipe *r, struct journal *j
     char full[100];
     struct hone_error e = {0};
     struct tier_result result;
-    struct tier_claim claim = {.promote = promote, .commit_time = commit_time};
+    struct tier_claim claim = {.promote = promote || promotable, .commit_time = commit_time};
     int64_t run = 0;
     if (commit && commit_hash(commit, full))
         return cmd_refuse(HONE_EUSAGE, "--commit %s: no commit of the repository here", commit);
     claim.commit = commit ? full : NULL;
-    int rc = promote ? lint(r, j) : 0;
+    int rc = claim.promote ? lint(r, j) : 0;
     rc = rc ? rc : promote ? check_task() : 0;
     if (rc)
         return rc;

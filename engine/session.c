@@ -9,6 +9,7 @@
 #include "engine/session_file.h"
 #include "engine/settings.h"
 
+#include "backends/backend.h"
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/hash.h"
@@ -170,11 +171,23 @@ static int session_agree(struct hone_session *s, int rc, const struct hone_error
     return follow_agree(rc, own, facts, what, N, e);
 }
 
+/* The plug-ins that the recipe was made with must be here: under another one's kernel of the same name it would be another recipe. */
+static int check_plugins(const struct settings *s, const char *recipe, struct hone_error *e)
+{
+    for (int i = 0; i < s->n_plugins; i++)
+        if (!backend_has_origin(s->plugins[i]))
+            return err_set(e, HONE_EINPUT, "%s: it wants the plug-in with the SHA-256 %.16s..., which is not loaded (--plugin FILE)",
+                           recipe, s->plugins[i]);
+    return 0;
+}
+
 static int session_open(struct hone_session *s, struct hone_error *e)
 {
     struct hone_session_params *p = &s->params;
     const char *environment = getenv("HONE_SET");
     int rc = p->recipe ? recipe_read(&s->gates, &s->settings, p->recipe, e) : 0;
+    if (!rc)
+        rc = check_plugins(&s->settings, p->recipe, e);
     if (!p->type_k && s->settings.type_k[0])
         p->type_k = s->settings.type_k;
     if (!p->type_v && s->settings.type_v[0])

@@ -59,6 +59,27 @@ static int take_threads(int *to, const char *value, size_t n, const char *source
     return 0;
 }
 
+/* Kept in order, so that the order in which they stand makes no difference to what the recipe is. */
+static int take_plugin(struct settings *s, const char *value, size_t n, const char *source, int line, struct hone_error *e)
+{
+    char hex[65];
+    int at = 0;
+    if (n != 64 || strspn(value, "0123456789abcdef") < 64)
+        return bad(e, source, line, value, n, "a plug-in is named by the SHA-256 of its file, 64 hex digits");
+    memcpy(hex, value, 64);
+    hex[64] = 0;
+    while (at < s->n_plugins && strcmp(s->plugins[at], hex) < 0)
+        at++;
+    if (at < s->n_plugins && !strcmp(s->plugins[at], hex))
+        return 0;
+    if (s->n_plugins == SETTINGS_MAX_PLUGINS)
+        return bad(e, source, line, value, n, "a recipe names at most 8 plug-ins");
+    memmove(s->plugins[at + 1], s->plugins[at], (size_t)(s->n_plugins - at) * sizeof *s->plugins);
+    memcpy(s->plugins[at], hex, sizeof hex);
+    s->n_plugins++;
+    return 0;
+}
+
 int settings_take(struct settings *s, char *text, const char *source, struct hone_error *e)
 {
     int line = 1, rc = 0;
@@ -81,6 +102,8 @@ int settings_take(struct settings *s, char *text, const char *source, struct hon
             rc = take_type(s->type_v, value, (size_t)(p + n - value), source, line, e);
         else if ((value = value_of(p, n, "threads")))
             rc = take_threads(&s->n_threads, value, (size_t)(p + n - value), source, line, e);
+        else if ((value = value_of(p, n, "plugin")))
+            rc = take_plugin(s, value, (size_t)(p + n - value), source, line, e);
         else
             taken = false;
         if (taken && !rc)

@@ -116,11 +116,21 @@ static bool type_in_effect(const char *denied, const char *own)
     return !*denied || (!format_by_name(denied, &a) && !(*own && format_by_name(own, &b)) && a == b);
 }
 
+static bool names_plugin(const struct recipe *r, const char *sha256)
+{
+    for (int i = 0; i < r->settings.n_plugins; i++)
+        if (!strcmp(r->settings.plugins[i], sha256))
+            return true;
+    return false;
+}
+
 static bool is_denied(const struct denial *d, const struct recipe *r, int *line)
 {
     const struct settings *s = &d->words.settings;
     bool all = type_in_effect(s->type_k, r->settings.type_k) && type_in_effect(s->type_v, r->settings.type_v) &&
                (!s->n_threads || s->n_threads == r->settings.n_threads);
+    for (int i = 0; i < s->n_plugins && all; i++)
+        all = names_plugin(r, s->plugins[i]);
     *line = 0;
     for (int i = 0; i < d->words.gates.n && all; i++) {
         int at;

@@ -337,6 +337,12 @@ json_t *identity_machine(struct hone_error *e)
     return o ? o : no_memory(NULL, e);
 }
 
+int64_t identity_binary_written(void)
+{
+    struct stat st;
+    return stat("/proc/self/exe", &st) ? 0 : (int64_t)st.st_mtim.tv_sec * 1000 + st.st_mtim.tv_nsec / 1000000;
+}
+
 int identity_hash(const json_t *identity, char hash[65], struct hone_error *e)
 {
     struct sha256 sum;

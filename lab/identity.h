@@ -25,6 +25,10 @@ json_t *identity_recipe(const char *recipe, const char *gates, const char *type_
 /* lab/machine.h's description. */
 json_t *identity_machine(struct hone_error *e);
 
+/* When the file of the running program was written, in milliseconds since 1970; 0: unknown. No part of the build's identity, for a
+ * copy is the same build. */
+int64_t identity_binary_written(void);
+
 /* The SHA-256 of an identity, by which the journal names it. */
 int identity_hash(const json_t *identity, char hash[65], struct hone_error *e);
 /* This process' command line, quoted for a shell; malloc'd; NULL where it cannot be told. */

@@ -77,6 +77,12 @@ static int make_content(struct recipe *r, struct hone_error *e)
         failed = json_object_set_new(r->content, "type_v", json_string(r->settings.type_v));
     if (!failed && r->settings.n_threads)
         failed = json_object_set_new(r->content, "threads", json_integer(r->settings.n_threads));
+    json_t *plugins = r->settings.n_plugins ? json_array() : NULL;
+    for (int i = 0; i < r->settings.n_plugins && !failed; i++)
+        failed = json_array_append_new(plugins, json_string(r->settings.plugins[i]));
+    if (plugins && !failed)
+        failed = json_object_set(r->content, "plugins", plugins);
+    json_decref(plugins);
     return failed ? no_memory(e) : identity_hash(r->content, r->hash, e);
 }
 
@@ -189,7 +195,8 @@ int recipe_overridden(const struct recipe *r, int i)
     return -1;
 }
 
-static bool has_kernel(const struct gate *g)
+/* The kernel that a gate names, in this process; NULL: there is none. */
+static const struct kernel *kernel_of(const struct gate *g)
 {
     int n_backends, n;
     const struct backend *const *all = backend_list(&n_backends);
@@ -198,10 +205,34 @@ static bool has_kernel(const struct gate *g)
             continue;
         const struct kernel *const *kernels = all[b]->kernels(&n);
         for (int i = 0; i < n; i++)
-            if ((int)kernels[i]->op == g->op && !strcmp(kernels[i]->variant, g->variant))
-                return true;
+            if ((g->op < 0 || (int)kernels[i]->op == g->op) && !strcmp(kernels[i]->variant, g->variant))
+                return kernels[i];
     }
-    return !strcmp(g->variant, "ref");
+    return NULL;
+}
+
+static bool has_kernel(const struct gate *g)
+{
+    return kernel_of(g) || !strcmp(g->variant, "ref");
+}
+
+static bool names_plugin(const struct recipe *r, const char *sha256)
+{
+    for (int i = 0; i < r->settings.n_plugins; i++)
+        if (!strcmp(r->settings.plugins[i], sha256))
+            return true;
+    return false;
+}
+
+/* A kernel's name says nothing of the file that it came from. */
+static int lint_origin(const struct recipe *r, int i, struct recipe_findings *f, struct hone_error *e)
+{
+    const struct gate *g = &r->gates.list[i];
+    const struct kernel *k = g->kind == GATE_KERNEL && strcmp(g->variant, "ref") != 0 ? kernel_of(g) : NULL;
+    if (!k || !k->origin || names_plugin(r, k->origin))
+        return 0;
+    return recipe_find(f, r->lines[i], false, e, "'%s' is a plug-in's kernel: without plugin=%s this is no recipe to promote",
+                       g->text, k->origin);
 }
 
 static int lint_gate(const struct recipe *r, int i, struct recipe_findings *f, struct hone_error *e)
@@ -221,6 +252,8 @@ static int lint_gate(const struct recipe *r, int i, struct recipe_findings *f, s
         return recipe_find(f, r->lines[i], false, e, "'%s' makes fused collectives decline every step: a diagnostic, no recipe to promote", g->text);
     if (g->kind == GATE_SPIN)
         return recipe_find(f, r->lines[i], false, e, "'%s' slows every step down: a diagnostic, no recipe to promote", g->text);
+    if (g->kind == GATE_KERNEL)
+        return lint_origin(r, i, f, e);
     if (g->kind != GATE_DECLINE || strcmp(g->variant, "on") != 0)
         return 0;
     if (g->fusion >= 0 && !gates_fusion(&r->gates, GATE_FUSE, g->fusion, fusion_get((enum fusion_id)g->fusion)->on))
@@ -258,6 +291,10 @@ int recipe_lint(const struct recipe *r, struct recipe_findings *out, struct hone
         if (i == 0 || r->gates.list[i].text == NULL || strcmp(r->gates.list[i].text, r->gates.list[i - 1].text) != 0 ||
             r->lines[i] != r->lines[i - 1])
             rc = lint_gate(r, i, out, e);
+    for (int i = 0; i < r->settings.n_plugins && !rc; i++)
+        if (!backend_has_origin(r->settings.plugins[i]))
+            rc = recipe_find(out, line_of(r, r->settings.plugins[i]), true, e,
+                             "plugin=%.16s... is not loaded: give it by --plugin", r->settings.plugins[i]);
     rc = rc ? rc : lint_type(r, r->settings.type_k, "type_k=", out, e);
     return rc ? rc : lint_type(r, r->settings.type_v, "type_v=", out, e);
 }
@@ -283,6 +320,11 @@ static json_t *said(const struct recipe *r)
         json_object_set_new(o, "type_v", json_string(r->settings.type_v));
     if (r->settings.n_threads)
         json_object_set_new(o, "threads", json_sprintf("%d", r->settings.n_threads));
+    for (int i = 0; i < r->settings.n_plugins; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "plugin %.12s...", r->settings.plugins[i]);
+        json_object_set_new(o, name, json_string("named"));
+    }
     return o;
 }
 
@@ -317,10 +359,33 @@ static bool same_type(const char *own, const json_t *theirs)
     return !(*own && format_by_name(own, &a)) && !(said && format_by_name(t, &b)) && a == b;
 }
 
+/* Whether a run had the plug-ins that the recipe names. It may have had more, since nothing of a plug-in runs without a gate;
+ * so a gate for a kernel that is not hone's wants at least one to be named (lint says which). */
+static bool had_plugins(const struct recipe *r, const json_t *theirs)
+{
+    for (int i = 0; i < r->settings.n_plugins; i++) {
+        bool had = false;
+        for (size_t k = 0; k < json_array_size(theirs) && !had; k++) {
+            const char *sha256 = json_string_value(json_object_get(json_array_get(theirs, k), "sha256"));
+            had = sha256 && !strcmp(sha256, r->settings.plugins[i]);
+        }
+        if (!had)
+            return false;
+    }
+    for (int i = 0; i < r->gates.n && !r->settings.n_plugins && json_array_size(theirs); i++) {
+        const struct gate *g = &r->gates.list[i];
+        const struct kernel *k = g->kind == GATE_KERNEL ? kernel_of(g) : NULL;
+        if (g->kind == GATE_KERNEL && strcmp(g->variant, "ref") != 0 && (!k || k->origin))
+            return false;
+    }
+    return true;
+}
+
 bool recipe_is(const struct recipe *r, const json_t *identity)
 {
     return json_equal(json_object_get(r->content, "gates"), json_object_get(identity, "gates")) &&
-           !json_object_get(identity, "plugins") && same_type(r->settings.type_k, json_object_get(identity, "type_k")) &&
+           had_plugins(r, json_object_get(identity, "plugins")) &&
+           same_type(r->settings.type_k, json_object_get(identity, "type_k")) &&
            same_type(r->settings.type_v, json_object_get(identity, "type_v"));
 }
 

@@ -13,7 +13,7 @@ struct recipe {
     struct settings settings;
     struct gates gates;
     int *lines;      /* of each gate */
-    json_t *content; /* gates in order, type_k, type_v, threads where said: what its hash is of */
+    json_t *content; /* gates in order, type_k, type_v, threads, plugins (hashes) where said: what its hash is of */
     char hash[65];
 };
 
@@ -46,7 +46,7 @@ int recipe_overridden(const struct recipe *r, int i);
 /* [{what, a, b}]: gates and settings that one has and the other has not, or with another value (null: not said). */
 json_t *recipe_diff(const struct recipe *a, const struct recipe *b);
 
-/* Whether a run's or an arm's recipe (lab/identity.h: gates, type_k, type_v) is this one. */
+/* Whether a run's or an arm's recipe (lab/identity.h: gates, type_k, type_v, plugins) is this one. */
 bool recipe_is(const struct recipe *r, const json_t *identity);
 
 /* The decision (`hone tier promote`) that last made a recipe the best of a tier: the newest one in the journal that is not

@@ -583,6 +583,8 @@ int report_make(struct report *r, struct journal *j, const struct report_options
     if (!rc)
         rc = comparisons(&m);
     if (!rc)
+        rc = report_tasks(r, j, &o->filter, e);
+    if (!rc)
         rc = newest_by_model(&m, "ladder", ladder_section);
     if (!rc)
         rc = newest_by_model(&m, "trace", trace_section);

@@ -55,5 +55,7 @@ struct report_section *report_section(struct report *r, const char *title, ...) 
 void report_columns(struct report_section *s, const char *const *columns, size_t n);
 void report_cell(struct report_section *s, enum plot_tone tone, const char *format, ...) __attribute__((format(printf, 3, 4)));
 void report_say(struct report_section *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
+/* report_tasks.c: what the loop decided. */
+int report_tasks(struct report *r, struct journal *j, const struct journal_filter *filter, struct hone_error *e);
 
 #endif

@@ -98,14 +98,17 @@ static int noted(struct judging *g, const json_t *run, const char *key, json_t *
 static bool arm_is(const struct recipe *r, const json_t *arm)
 {
     json_t *gates = json_loads(text_of(arm, "recipe.gates"), 0, NULL), *identity = json_object();
+    json_t *plugins = json_loads(text_of(arm, "recipe.plugins"), 0, NULL);
     if (gates && identity) {
         json_object_set(identity, "gates", gates);
         json_object_set(identity, "type_k", json_object_get(arm, "type_k"));
         json_object_set(identity, "type_v", json_object_get(arm, "type_v"));
-        json_object_set(identity, "plugins", json_object_get(arm, "recipe.plugins"));
+        if (plugins)
+            json_object_set(identity, "plugins", plugins);
     }
     bool is = gates && recipe_is(r, identity);
     json_decref(gates);
+    json_decref(plugins);
     json_decref(identity);
     return is;
 }
@@ -364,9 +367,17 @@ static int check_age(struct judging *g, int kind)
                    *commit ? commit : "an unknown commit", g->claim->commit);
     if (dirty && g->claim->commit)
         return say(g, TIER_FAIL, run, "build", "its program has changes that are not in %.12s", g->claim->commit);
-    if (g->claim->commit_time && !g->claim->commit_time(g->claim->user, g->claim->commit ? g->claim->commit : commit, &made) &&
-        seconds_of(text_of(run, "at")) < made)
+    if (!g->claim->commit_time || g->claim->commit_time(g->claim->user, g->claim->commit ? g->claim->commit : commit, &made))
+        return 0;
+    if (seconds_of(text_of(run, "at")) < made)
         return say(g, TIER_FAIL, run, "build", "stale: it ran before the commit %.12s that it claims was made", commit);
+    int64_t written = json_integer_value(json_object_get(json_object_get(run, "state"), "binary_written"));
+    if (written > 0 && written / 1000 < made) {
+        char at[32];
+        journal_time(written, at);
+        return say(g, TIER_FAIL, run, "build",
+                   "stale: its program file is of %.19s, older than the commit %.12s that it claims", at, commit);
+    }
     return 0;
 }
 

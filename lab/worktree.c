@@ -85,6 +85,14 @@ static void remove_leftovers(const struct site *s)
         closedir(d);
 }
 
+/* With a log, what make says goes there, and the end of it is the error's as well. */
+static int run_make(struct site *s, const struct worktree_build *b, const char *jobs, const char *out, struct hone_error *e)
+{
+    static const char logged[] = "log=$1; shift; \"$@\" >>\"$log\" 2>&1 || { rc=$?; tail -c 300 \"$log\" >&2; exit $rc; }";
+    const char *const words[] = {"sh", "-c", logged, "make", b->log, "make", "--no-print-directory", jobs, out, s->made, NULL};
+    return command(words + (b->log ? 0 : 5), s->tree, parent_gone, s, NULL, 0, e);
+}
+
 static int guard_build(struct site *s, const struct worktree_build *b, struct hone_error *e)
 {
     char out[4320], jobs[32], partial[4300];
@@ -94,8 +102,7 @@ static int guard_build(struct site *s, const struct worktree_build *b, struct ho
     int rc = command((const char *const[]){"git", "worktree", "add", "--detach", "--force", s->tree, b->commit, NULL}, s->root,
                      parent_gone, s, NULL, 0, e);
     if (!rc)
-        rc = command((const char *const[]){"make", "--no-print-directory", jobs, out, s->made, NULL}, s->tree, parent_gone, s,
-                     NULL, 0, e);
+        rc = run_make(s, b, jobs, out, e);
     if (!rc)
         rc = command((const char *const[]){"cp", s->made, partial, NULL}, NULL, parent_gone, s, NULL, 0, e);
     if (!rc && rename(partial, b->binary))

@@ -9,6 +9,7 @@ struct worktree_build {
     const char *cache;            /* folder for builds (kept) and scratch worktrees (removed); NULL is an error */
     int (*cancelled)(void *user); /* asked ten times a second; NULL: never */
     void *user;
+    const char *log;   /* what make prints is added to this file; NULL: to none */
     char commit[65];   /* out: the full hash */
     char binary[4200]; /* out: path of the built program */
 };

@@ -94,6 +94,47 @@ static void what_cannot_work_is_found(void **state)
     lint_says("debug.spin=5", 1, false, "diagnostic");
 }
 
+#define HASH_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define HASH_B "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+
+static bool was_run_with(const char *recipe, const char *plugin)
+{
+    struct recipe r = parse_ok(recipe);
+    json_t *identity = json_pack("{s:O}", "gates", json_object_get(r.content, "gates"));
+    if (plugin)
+        json_object_set_new(identity, "plugins", json_pack("[{s:s, s:s}]", "file", "mine.so", "sha256", plugin));
+    bool is = recipe_is(&r, identity);
+    json_decref(identity);
+    recipe_free(&r);
+    return is;
+}
+
+static void a_plugin_belongs_to_the_recipe(void **state)
+{
+    (void)state;
+    struct recipe one = parse_ok("fuse=off plugin=" HASH_A " plugin=" HASH_B),
+                  other = parse_ok("plugin=" HASH_B "\nfuse=off\nplugin=" HASH_A), fewer = parse_ok("fuse=off plugin=" HASH_A),
+                  none = parse_ok("fuse=off");
+    assert_string_equal(one.hash, other.hash);
+    assert_string_not_equal(one.hash, fewer.hash);
+    assert_string_not_equal(fewer.hash, none.hash);
+    recipe_free(&one);
+    recipe_free(&other);
+    recipe_free(&fewer);
+    recipe_free(&none);
+    parse_bad("fuse=off\nplugin=./mine.so", "t.recipe:2: './mine.so': a plug-in is named by the SHA-256");
+    parse_bad("plugin=AAAA", "SHA-256");
+    lint_says("plugin=" HASH_A, 1, true, "is not loaded");
+    assert_true(was_run_with("plugin=" HASH_A, HASH_A));
+    assert_false(was_run_with("plugin=" HASH_A, HASH_B));
+    assert_false(was_run_with("plugin=" HASH_A, NULL));
+    assert_true(was_run_with("fuse=off", NULL));
+    assert_true(was_run_with("fuse=off", HASH_A)); /* it was there, and nothing of it ran */
+    assert_true(was_run_with("kernel.add=ref", HASH_A));
+    assert_false(was_run_with("kernel.add=mine", HASH_A)); /* it may have run, and the recipe does not say which it is */
+    assert_true(was_run_with("kernel.add=mine plugin=" HASH_A, HASH_A));
+}
+
 static void differences_are_by_what_they_are_about(void **state)
 {
     (void)state;
@@ -250,6 +291,7 @@ int main(void)
         cmocka_unit_test(errors_have_their_line),
         cmocka_unit_test(settings_stand_among_gates),
         cmocka_unit_test(what_cannot_work_is_found),
+        cmocka_unit_test(a_plugin_belongs_to_the_recipe),
         cmocka_unit_test(differences_are_by_what_they_are_about),
         cmocka_unit_test_setup(the_unsafe_is_denied, fresh),
         cmocka_unit_test_setup(a_denylist_with_a_fault_names_its_line, fresh),

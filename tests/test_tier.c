@@ -20,6 +20,7 @@ static const char recipe_text[] = "fuse.mlp=off\n";
 struct story {
     const char *commit, *bench_binary, *control_binary, *verify_class, *base_gates, *model;
     double speed, gain, weights_b;
+    int64_t written; /* the program's file, in milliseconds since 1970; 0: the record does not say */
     bool no_ab, no_verify, this_build;
 };
 static const struct story good = {.commit = "abcdef123456",
@@ -43,6 +44,7 @@ static int64_t begin_run(struct journal *j, const char *kind, const struct story
                             .model = json_pack("{s:s, s:s}", "name", s->model, "sha256", s->model),
                             .recipe = gates ? json_pack("{s:[s], s:s, s:s}", "gates", gates, "type_k", "f16", "type_v", "f16")
                                             : json_pack("{s:[]}", "gates"),
+                            .state = s->written ? json_pack("{s:I}", "binary_written", (json_int_t)s->written) : NULL,
                             .expected_gain = NAN};
     if (journal_run_begin(j, &r, &run, &e))
         fail_msg("%s", e.message);
@@ -50,6 +52,7 @@ static int64_t begin_run(struct journal *j, const char *kind, const struct story
     json_decref(r.machine);
     json_decref(r.model);
     json_decref(r.recipe);
+    json_decref(r.state);
     return run;
 }
 
@@ -273,6 +276,31 @@ static void a_stale_build(void **state)
     refused(&good, &claim, "stale: it ran before the commit");
 }
 
+static int made_yesterday(void *user, const char *commit, int64_t *at)
+{
+    (void)user;
+    (void)commit;
+    *at = (int64_t)time(NULL) - 86400;
+    return 0;
+}
+
+/* It says a commit that was not there when its file was written. */
+static void a_program_file_older_than_its_commit(void **state)
+{
+    (void)state;
+    char text[4000];
+    struct tier_claim claim = {.promote = true, .commit_time = made_yesterday};
+    struct story s = good;
+    s.written = ((int64_t)time(NULL) - 2 * 86400) * 1000;
+    refused(&s, &claim, "fail|build|stale: its program file is of ");
+    s.written = ((int64_t)time(NULL) - 3600) * 1000;
+    fresh(NULL);
+    struct journal *j = write_story(&s);
+    if (!checks(j, &claim, text, NULL))
+        fail_msg("%s", text);
+    journal_close(j);
+}
+
 static void the_best_must_have_been_beaten(void **state)
 {
     (void)state;
@@ -344,6 +372,7 @@ int main(void)
         cmocka_unit_test(no_control_of_the_same_build),
         cmocka_unit_test_setup(an_edited_record, fresh),
         cmocka_unit_test(a_stale_build),
+        cmocka_unit_test(a_program_file_older_than_its_commit),
         cmocka_unit_test_setup(the_best_must_have_been_beaten, fresh),
         cmocka_unit_test_setup(the_newest_run_counts, fresh),
         cmocka_unit_test(text_with_a_fault_names_its_line),

@@ -8,6 +8,7 @@
  * would have to be shared memory, and each of hundreds of nodes a step would cost a wake-up of another process. */
 #include "backends/plugin/plugin.h"
 
+#include "base/hash.h"
 #include "formats/layouts.h"
 #include "hone.h"
 
@@ -127,8 +128,12 @@ static int plugin_register(struct plugin *p, struct hone_error *e)
         return err_set(e, HONE_ERESOURCE, "%d plug-ins are loaded already", MAX_PLUGINS);
     struct plugin *keep = malloc(sizeof *keep);
     const struct kernel **list = malloc((size_t)p->n_kernels * sizeof *list);
-    int rc = keep && list ? 0 : err_set(e, HONE_ERESOURCE, "no memory for its kernels");
+    struct sha256 sum;
+    int rc = keep && list ? hash_sha256_file(&sum, p->path, NULL, NULL, e) : err_set(e, HONE_ERESOURCE, "no memory for its kernels");
+    if (!rc)
+        memcpy(p->sha256, sum.hex, sizeof p->sha256);
     for (int i = 0; i < p->n_kernels && !rc; i++) {
+        p->kernels[i].kernel.origin = keep->sha256;
         slot_fill(p->kernels[i].slot, &p->kernels[i]);
         list[i] = &p->kernels[i].kernel;
     }

@@ -33,6 +33,7 @@ struct plugin_kernel {
 
 struct plugin {
     char *path;
+    char sha256[65]; /* of the file, when it was loaded: the origin of its kernels */
     void *handle; /* of dlopen */
     char name[PLUGIN_NAME_SIZE], version[PLUGIN_NAME_SIZE];
     struct plugin_kernel *kernels;
