@@ -5,8 +5,11 @@
 #   check   every kernel against its reference       bench  the measurements of bench/
 #   fuzz    the fuzz targets, FUZZ_SECONDS each       asan   the unit tests under AddressSanitizer and UBSan
 #   deps    the arrows between the folders hold      install  into PREFIX (default /usr/local)
+#   check-cuda  kernels and models on a GPU, against the references
 #
 # OFFLINE=1 skips what needs a download, visibly. B=<folder> builds elsewhere. DEBUG=1 builds without optimisation. V=1 shows the commands.
+# CUDA=0 leaves the CUDA backend out where nvcc is found. LINK_STATIC=1 links build/hone with what it needs, for machines that lack the libraries:
+#   make B=build-cuda CUDA=1 LINK_STATIC=1 build-cuda/hone
 
 B ?= build
 PREFIX ?= /usr/local
@@ -27,7 +30,7 @@ MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .SECONDARY:
-.PHONY: all lib demo test soak check bench fuzz fuzz-build deps asan tsan install clean units format
+.PHONY: all lib demo test soak check check-cuda bench fuzz fuzz-build deps asan tsan install clean units format
 
 # What the libraries need, found (and on Debian installed) once; made anew when .ci/setup changes.
 ifneq ($(MAKECMDGOALS),clean)
@@ -57,12 +60,24 @@ DOTS_avx512 := -mavx512vnni -mavx512vbmi -mavx512bf16
 suffix_of = $(lastword $(subst _, ,$(basename $(notdir $1))))
 isa = $(ISA_$(call suffix_of,$1)) $(if $(filter mul_mat_% gate_up_glu_%,$(notdir $1)),$(DOTS_$(call suffix_of,$1)))
 
-LAYERS := base formats ops model model/arch graph comm backends backends/cpu backends/plugin engine lab
+# The CUDA backend: where nvcc is, and not in sanitized builds, which compile everything once more for the CPU's sake.
+NVCC := $(firstword $(shell command -v nvcc 2>/dev/null) $(wildcard /usr/local/cuda/bin/nvcc))
+CUDA ?= $(if $(NVCC),1,0)
+override CUDA := $(if $(SAN),0,$(CUDA))
+ifeq ($(CUDA),1)
+CUDA_HOME := $(patsubst %/bin/nvcc,%,$(realpath $(lastword $(NVCC))))
+CUDA_SRC := $(wildcard backends/cuda/*.cu)
+CUDA_LIBS := -L$(CUDA_HOME)/lib64 -lcudart_static -lrt
+NVCC_FLAGS = -std=c++20 -O3 -gencode=arch=compute_90a,code=sm_90a -I. -Iinclude -lineinfo -Xcompiler \
+	-fPIC,-fvisibility=hidden,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-Wall --Werror=cross-execution-space-call
+endif
+
+LAYERS := base formats ops model model/arch graph comm backends backends/cpu backends/plugin engine lab $(if $(filter 1,$(CUDA)),backends/cuda)
 LIB_SRC := $(foreach d,$(LAYERS),$(wildcard $d/*.c))
 CMD_SRC := $(wildcard cmd/*.c)
 TEST_SRC := $(wildcard tests/test_*.c)
 FUZZ_SRC := $(wildcard tests/fuzz/*.c)
-LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o)
+LIB_OBJ := $(LIB_SRC:%.c=$(B)/%.o) $(CUDA_SRC:%.cu=$(B)/%.cu.o)
 CMD_OBJ := $(CMD_SRC:%.c=$(B)/%.o)
 TESTS := $(TEST_SRC:%.c=$(B)/%)
 # Tests of device code that compiles as C++ on the host too; left out where there is no C++ compiler.
@@ -85,7 +100,21 @@ $(B)/build.h: FORCE
 .PHONY: FORCE
 $(B)/engine/engine.o: $(B)/build.h
 $(B)/engine/engine.o: EXTRA_CFLAGS := -I$(B)
-$(B)/comm/mpi.o $(B)/bench/collectives.o: EXTRA_CFLAGS := $(MPI_CFLAGS)
+$(B)/comm/mpi.o $(B)/bench/collectives.o: EXTRA_CFLAGS := $(if $(LINK_STATIC),,$(MPI_CFLAGS))
+
+# Which backends there are: made anew when that changes.
+$(B)/backends.stamp: FORCE
+	@mkdir -p $(@D)
+	@echo 'CUDA=$(CUDA)' | cmp -s - $@ || echo 'CUDA=$(CUDA)' > $@
+$(B)/backends/backends.o: $(B)/backends.stamp
+ifeq ($(CUDA),1)
+$(B)/backends/backends.o: EXTRA_CFLAGS := -DHONE_CUDA
+$(B)/backends/cuda/%.o: EXTRA_CFLAGS := -isystem $(CUDA_HOME)/include
+$(B)/%.cu.o: %.cu $(B)/config.mk
+	@mkdir -p $(@D)
+	$(call say,NVCC,$<)
+	$(Q)$(NVCC) $(NVCC_FLAGS) -MMD -MP -MF $(@:.o=.d) -c $< -o $@
+endif
 
 $(B)/%.o: %.c $(B)/config.mk
 	@mkdir -p $(@D)
@@ -102,11 +131,12 @@ $(B)/libhone.a: $(LIB_OBJ)
 	$(Q)ar rcs $@ $^
 $(B)/libhone.so: $(LIB_OBJ)
 	$(call say,LD,$@)
-	$(Q)$(CC) -shared -Wl,-soname,libhone.so.0 $(LDFLAGS_ALL) $^ $(LIB_LIBS) -lm -ldl -o $@
+	$(Q)$(CC) -shared -Wl,-soname,libhone.so.0 $(LDFLAGS_ALL) $^ $(LIB_LIBS) $(CUDA_LIBS) -lm -ldl -o $@
 	@ln -sf libhone.so $(B)/libhone.so.0
 $(B)/hone: $(CMD_OBJ) $(B)/libhone.a
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) $(CMD_LIBS) -lm -ldl -rdynamic -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(if $(LINK_STATIC),$(STATIC_LIBS),$(LIB_LIBS) $(CMD_LIBS)) $(CUDA_LIBS) -lm -ldl -rdynamic -o $@
+	$(if $(LINK_STATIC),$(Q)strip --strip-debug $@)
 # Written at install, since it names PREFIX.
 define PKG_CONFIG
 prefix=$(PREFIX)
@@ -121,13 +151,13 @@ export PKG_CONFIG
 
 $(B)/tests/test_%: $(B)/tests/test_%.o $(B)/libhone.a
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) $(TEST_LIBS) -lm -ldl -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) $(TEST_LIBS) $(CUDA_LIBS) -lm -ldl -o $@
 $(B)/examples/%: $(B)/examples/%.o $(B)/libhone.a
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) -lm -ldl -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) $(CUDA_LIBS) -lm -ldl -o $@
 $(B)/bench/%: $(B)/bench/%.o $(B)/libhone.a
 	$(call say,LD,$@)
-	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) -lm -ldl -o $@
+	$(Q)$(CC) $(LDFLAGS_ALL) $^ $(LIB_LIBS) $(CUDA_LIBS) -lm -ldl -o $@
 
 units: $(TESTS)
 
@@ -155,6 +185,9 @@ fuzz: fuzz-build
 
 check: all
 	@$(B)/hone check --mask none,avx2,avx512,full
+# On a machine with a GPU; HONE=<binary> takes one that was built elsewhere.
+check-cuda:
+	@sh bench/cuda.sh devices check logits shadow
 demo:
 	$(build_with) all
 	@sh examples/demo.sh

@@ -1,7 +1,11 @@
 /* backend.h: what the planner and the run loop know of a backend: its devices, its memory, its kernels.
  *
  * A backend is one folder and one row in backends.def. A kernel is one const struct (rule 2): `fits` alone decides whether it
- * may run a node, and whatever it accepts must run. */
+ * may run a node, and whatever it accepts must run.
+ *
+ * Memory of a device is addressed by plain pointers that only the device may follow. What lies there says so: tensor->buffer; NULL is
+ * host memory. Nothing is moved behind anybody's back: a value that is read elsewhere than where it was written goes through a copy
+ * node (graph/place.h). Managed memory was the alternative; it hides the copies, and faults page by page. */
 #ifndef BACKENDS_BACKEND_H
 #define BACKENDS_BACKEND_H
 
@@ -31,6 +35,7 @@ struct exec {
     struct worker worker;  /* thread, barrier, scratch */
     void *shared;          /* one block for all workers of the node, of the bytes that the kernel asked for; aligned to 64 */
     void *stream;          /* the backend's queue; NULL on the CPU */
+    int device;            /* of the backend; 0 on the CPU */
 };
 
 struct kernel {
@@ -56,9 +61,52 @@ struct device_info {
     int units;            /* cores, multiprocessors, compute units */
 };
 
+/* Memory of one device. */
+struct buffer {
+    const struct backend *backend;
+    int device;
+    void *data;
+    size_t bytes;
+};
+
+/* What a backend brings whose memory is not the host's. Every call says which device it is about; one that can fail returns 0 or a code
+ * with the message in *e. A stream runs what it is given in order, and belongs to one thread at a time; the stream NULL is the
+ * device's own, for what is done apart from any run. */
+struct device_api {
+    /* Makes the device the one that this thread's next kernels are launched on. */
+    int (*select)(int device, struct hone_error *e);
+    /* bytes of undefined contents, aligned to 256. HONE_ERESOURCE names the need and what is free. */
+    int (*alloc)(int device, size_t bytes, void **p, struct hone_error *e);
+    void (*free)(int device, void *p); /* p may be NULL */
+    /* Host memory that copies to and from devices run fastest with, and beside other work. */
+    int (*host_alloc)(size_t bytes, void **p, struct hone_error *e);
+    void (*host_free)(void *p); /* p may be NULL */
+    int (*stream_create)(int device, void **stream, struct hone_error *e);
+    void (*stream_free)(int device, void *stream); /* stream may be NULL */
+    /* Between any two of host, this device and its peers. Memory of the host must stay as it is until the stream is synchronised. */
+    int (*copy)(int device, void *stream, void *to, const void *from, size_t bytes, struct hone_error *e);
+    int (*fill)(int device, void *stream, void *to, int byte, size_t bytes, struct hone_error *e);
+    int (*synchronise)(int device, void *stream, struct hone_error *e); /* waits until all that was given to it is done */
+    /* Between begin and end what the stream is given is not run but recorded; replay runs it, with the addresses of then. */
+    int (*capture_begin)(int device, void *stream, struct hone_error *e);
+    int (*capture_end)(int device, void *stream, void **graph, struct hone_error *e); /* on failure nothing is left to free */
+    int (*replay)(int device, void *stream, void *graph, struct hone_error *e);
+    void (*graph_free)(int device, void *graph); /* graph may be NULL */
+    /* The time on the device from start to stop; stop waits. */
+    int (*timer_start)(int device, void *stream, struct hone_error *e);
+    int (*timer_stop)(int device, void *stream, int64_t *ns, struct hone_error *e);
+    /* How fast the device reads its memory, measured now; NULL: nobody knows. */
+    int (*read_rate)(int device, double *bytes_per_second, struct hone_error *e);
+    /* What the last kernel of this thread that returned a code had to say. */
+    const char *(*why)(void);
+    /* Moves a span of bytes as it is, between memories: what copy nodes between places run. */
+    const struct kernel *transfer;
+};
+
 struct backend {
     const char *name; /* "cpu" */
     bool host;        /* its memory is plain host memory, and its kernels run on every thread of the pool */
+    const struct device_api *api; /* NULL where host is true */
     int (*n_devices)(void);
     int (*device)(int i, struct device_info *info, struct hone_error *e);
     unsigned (*features)(int device); /* bits that kernels' needs are compared with */
@@ -75,7 +123,10 @@ const struct kernel *const *backend_with_registered(const struct backend *b, con
 /* Whether a plug-in with this SHA-256 has brought kernels to this process. */
 bool backend_has_origin(const char *sha256);
 
-/* The backends of this build, in the order of backends.def. */
+/* Adds a whole backend at run time: a test's. It lives as long as the process. HONE_ERESOURCE: there are too many. */
+int backend_add(const struct backend *b, struct hone_error *e);
+
+/* The backends of this build, in the order of backends.def, then those that were added. The first is the CPU. */
 const struct backend *const *backend_list(int *n);
 const struct backend *backend_by_name(const char *name);
 

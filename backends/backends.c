@@ -15,24 +15,49 @@
 #include "backends/backends.def"
 #undef BACKEND
 
-static const struct backend *const table[] = {
+enum { MAX_BACKENDS = 16 };
+#define BACKEND(name) +1
+enum { BUILT_IN = 0
+#include "backends/backends.def"
+};
+#undef BACKEND
+
+static const struct backend *table[MAX_BACKENDS] = {
 #define BACKEND(name) &backend_##name,
 #include "backends/backends.def"
 #undef BACKEND
 };
+static atomic_int n_backends = BUILT_IN;
+static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
 
 const struct backend *const *backend_list(int *n)
 {
-    *n = (int)(sizeof table / sizeof *table);
+    *n = atomic_load(&n_backends);
     return table;
 }
 
 const struct backend *backend_by_name(const char *name)
 {
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++)
+    int n = atomic_load(&n_backends);
+    for (int i = 0; i < n; i++)
         if (!strcmp(table[i]->name, name))
             return table[i];
     return NULL;
+}
+
+int backend_add(const struct backend *b, struct hone_error *e)
+{
+    int rc = 0;
+    pthread_mutex_lock(&registering);
+    int n = atomic_load(&n_backends);
+    if (n == MAX_BACKENDS) {
+        rc = err_set(e, HONE_ERESOURCE, "more than %d backends", MAX_BACKENDS);
+    } else {
+        table[n] = b;
+        atomic_store(&n_backends, n + 1);
+    }
+    pthread_mutex_unlock(&registering);
+    return rc;
 }
 
 /* The table of a backend and what was registered behind it; NULL: nothing was. */
@@ -41,8 +66,7 @@ struct kernel_list {
     int n;
     const struct kernel *kernels[];
 };
-static _Atomic(struct kernel_list *) lists[sizeof table / sizeof *table];
-static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
+static _Atomic(struct kernel_list *) lists[MAX_BACKENDS];
 
 static int backend_number(const struct backend *b)
 {
@@ -80,7 +104,7 @@ const struct kernel *const *backend_with_registered(const struct backend *b, con
 
 bool backend_has_origin(const char *sha256)
 {
-    for (size_t b = 0; b < sizeof table / sizeof *table; b++) {
+    for (int b = 0; b < atomic_load(&n_backends); b++) {
         int n;
         const struct kernel *const *kernels = table[b]->kernels(&n);
         for (int i = 0; i < n; i++)

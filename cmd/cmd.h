@@ -74,6 +74,7 @@ struct model_args {
     const char *flash; /* "on", "off", "auto" */
     const char *type_k, *type_v, *mask, *recipe;
     const char *split_mode, *tensor_split, *devices;
+    int n_gpu_layers;
     char *set, *plugins;
     bool strict;
 };
@@ -94,8 +95,9 @@ extern struct model_args model_args;
         {"-ctxcp, --ctx-checkpoints", OPTION_INT, &model_args.n_snapshots, "N",                                                          \
          "recurrent states kept to go back to, beside where a sequence stands", 1, 64},                                                 \
         {"-sm, --split-mode", OPTION_TEXT, &model_args.split_mode, "MODE", "none, layer or tensor: split the model over several devices", 0, 0},   \
-        {"-ts, --tensor-split", OPTION_TEXT, &model_args.tensor_split, "A/B", "their shares", 0, 0},                                          \
-        {"-dev, --device", OPTION_TEXT, &model_args.devices, "LIST", "the devices: cpu:2,cpu:2 are two groups of two threads", 0, 0},        \
+        {"-ngl, --n-gpu-layers", OPTION_INT, &model_args.n_gpu_layers, "N", "layers on devices, the last ones first (-1: all)", -1, 1 << 20},      \
+        {"-dev, --device", OPTION_TEXT, &model_args.devices, "LIST", "devices: cuda0,cuda1; none; auto: all GPUs; cpu:2,cpu:2 are two groups of two threads", 0, 0},         \
+        {"-ts, --tensor-split", OPTION_TEXT, &model_args.tensor_split, "A/B", "their shares (0: even ones)", 0, 0},    \
         {"--recipe", OPTION_TEXT, &model_args.recipe, "FILE", "gates from a file", 0, 0},                                                 \
         {"--set", OPTION_APPEND, &model_args.set, "GATE=VALUE", "set a gate (repeatable)", 0, 0},                                         \
         PLUGIN_OPTION,                                                                                                                   \

@@ -17,12 +17,17 @@ static const struct option *options(int *n)
     return table;
 }
 
-/* The read roof of host memory; 0 where it could not be measured. */
-static double measure(const struct backend *b, int threads)
+/* The read roof of a device's memory; 0 where it could not be measured. */
+static double measure(const struct backend *b, int device, int threads)
 {
     struct hone_error e = {0};
     double bytes_per_second = 0;
-    if (b->host && bandwidth_read(threads, &bytes_per_second, &e))
+    int rc = 0;
+    if (b->host)
+        rc = bandwidth_read(threads, &bytes_per_second, &e);
+    else if (b->features(device) && b->api->read_rate)
+        rc = b->api->read_rate(device, &bytes_per_second, &e);
+    if (rc)
         fprintf(stderr, "hone: no bandwidth: %s\n", e.message);
     return bytes_per_second;
 }
@@ -58,7 +63,7 @@ static int run(int n_args, char **args)
                 json_decref(all);
                 return cmd_fail(&e);
             }
-            double read = measure(backends[b], threads);
+            double read = measure(backends[b], i, threads);
             if (interrupted()) {
                 json_decref(all);
                 return EXIT_INTERRUPTED;

@@ -89,7 +89,7 @@ int output_print(json_t *value)
     return output_flush();
 }
 
-struct model_args model_args = {.n_batch = 512, .poll = 50, .n_snapshots = 4, .flash = "auto"};
+struct model_args model_args = {.n_batch = 512, .poll = 50, .n_snapshots = 4, .flash = "auto", .n_gpu_layers = -1, .devices = "auto"};
 
 int cmd_load_plugins(void)
 {
@@ -184,6 +184,7 @@ int cmd_open_session(struct hone_session **s, const struct hone_model *m, const 
     p.split_mode = model_args.split_mode;
     p.tensor_split = model_args.tensor_split;
     p.devices = model_args.devices;
+    p.n_gpu_layers = model_args.n_gpu_layers;
     p.recipe = model_args.recipe;
     p.gates = model_args.set;
     p.strict = model_args.strict;

@@ -43,7 +43,7 @@ static void print_nodes(const struct trace *t)
         char shape[128];
         double bytes = n->cost.read + n->cost.written;
         printf("%-26s %-34s %-24s %9.2f %9.3f %7.1f  %s\n", s->node->out->name, n->kernel, tensor_describe(s->node->out, shape, sizeof shape),
-               n->ns / 1e3, bytes / 1e6, n->ns > 0 ? bytes / n->ns : 0, s->gate ? s->gate->text : "the fastest that fits");
+               n->ns / 1e3, bytes / 1e6, n->ns > 0 ? bytes / n->ns : 0, s->moved ? s->moved : s->gate ? s->gate->text : "the fastest that fits");
         for (int j = 0; j < s->n_passed && plan_only; j++)
             printf("    not %-30s %s\n", s->passed[j].kernel->variant, s->passed[j].reason.text);
     }
@@ -99,6 +99,9 @@ static void print_text(const struct trace *t)
         printf("debug.skip_all_reduce left the collectives out: a diagnostic, the output is wrong and no speed here is a result\n");
     print_fusions(t);
     print_collectives(t);
+    if (t->plan->placement)
+        printf("\n%d copies between devices, %d nodes on the host for want of a kernel; nodes of a device are timed by its clock, one at a time\n",
+               t->plan->n_copies, t->plan->n_moved);
     if (t->plan->n_gates_unfit)
         printf("\n%d node(s) where a gate's kernel did not fit\n", t->plan->n_gates_unfit);
 }

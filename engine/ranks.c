@@ -143,9 +143,9 @@ int ranks_memory(struct ranks *r, const struct kv *kv, const struct states *stat
     for (int i = 0; i < r->n_others && !rc; i++) {
         struct rank *k = &r->others[i];
         const struct model *m = ranks_model(r, r->first + 1 + i);
-        rc = states_create(&k->states, m, kv->n_seq, states->n_snapshots, e);
+        rc = states_create(&k->states, m, kv->n_seq, states->n_snapshots, NULL, e);
         if (!rc)
-            rc = kv_create(&k->kv, m, kv->n_ctx, kv->n_seq, kv->format_k, kv->format_v, promised + k->states.bytes, e);
+            rc = kv_create(&k->kv, m, kv->n_ctx, kv->n_seq, kv->format_k, kv->format_v, promised + k->states.bytes, NULL, e);
         promised += k->kv.bytes + k->states.bytes;
         if (rc)
             err_prefix(e, "device %d", r->first + 1 + i);

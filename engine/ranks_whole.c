@@ -111,9 +111,9 @@ int ranks_whole_create(struct ranks_whole *w, const struct model *m, const struc
                        struct hone_error *e)
 {
     *w = (struct ranks_whole){0};
-    int rc = states_create(&w->states, m, kv->n_seq, states->n_snapshots, e);
+    int rc = states_create(&w->states, m, kv->n_seq, states->n_snapshots, NULL, e);
     if (!rc)
-        rc = kv_create(&w->kv, m, kv->n_ctx, kv->n_seq, kv->format_k, kv->format_v, w->states.bytes, e);
+        rc = kv_create(&w->kv, m, kv->n_ctx, kv->n_seq, kv->format_k, kv->format_v, w->states.bytes, NULL, e);
     if (rc)
         ranks_whole_free(w);
     return rc;

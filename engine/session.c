@@ -43,6 +43,7 @@ struct hone_session {
     struct pool *pool;
     struct ranks *ranks; /* NULL: the session is alone */
     int followed;        /* its number where other processes follow it; 0: none does */
+    struct places places;
     struct kv kv;
     struct states states;
     struct planned plans[MAX_PLANS];
@@ -53,6 +54,7 @@ struct hone_session {
     void *scratch;
     size_t scratch_stride;
     float *logits;
+    const float *view; /* where the logits of the last eval lie in the block of values instead, which a device wrote; or NULL */
     size_t n_logits, cap_logits; /* rows */
     const struct observer *observer;
     bool dry;
@@ -65,7 +67,7 @@ struct hone_session {
 struct hone_session_params hone_session_defaults(void)
 {
     return (struct hone_session_params){.size = sizeof(struct hone_session_params), .n_seq = 1, .n_batch = 512, .poll = 50,
-                                         .n_snapshots = 4};
+                                         .n_snapshots = 4, .n_gpu_layers = -1};
 }
 
 /* What is asked for, or f16; f32 when everything runs on the reference. */
@@ -88,6 +90,8 @@ static int check_params(const struct hone_session_params *p, struct hone_error *
         return err_set(e, HONE_EUSAGE, "a batch of %d; 1 to 65536 are possible", p->n_batch);
     if (p->n_threads < 0 || p->n_threads > 1024)
         return err_set(e, HONE_EUSAGE, "%d threads; 1 to 1024 are possible, 0 is one a core", p->n_threads);
+    if (p->n_gpu_layers < -1)
+        return err_set(e, HONE_EUSAGE, "%d layers on devices (-ngl); -1 is all of them", p->n_gpu_layers);
     if (p->n_snapshots < 1 || p->n_snapshots > STATES_MAX_SNAPSHOTS)
         return err_set(e, HONE_EUSAGE, "%d snapshots; 1 to %d are possible", p->n_snapshots, STATES_MAX_SNAPSHOTS);
     return 0;
@@ -181,6 +185,40 @@ static int check_plugins(const struct settings *s, const char *recipe, struct ho
     return 0;
 }
 
+/* Which devices take layers. Ranks are groups of threads or processes, and have the model to themselves. */
+static int session_places(struct hone_session *s, struct hone_error *e)
+{
+    const struct hone_session_params *p = &s->params;
+    bool ranks = follow_comm() || (p->split_mode && !strcmp(p->split_mode, "tensor"));
+    struct places_options o = {.devices = p->devices, .n_gpu_layers = ranks ? 0 : p->n_gpu_layers, .tensor_split = p->tensor_split,
+                               .gates = &s->gates, .all_reference = gates_all_reference(&s->gates)};
+    return places_open(&s->places, s->model, &o, e);
+}
+
+/* Cells and states, where their layers are. */
+static int session_memory(struct hone_session *s, enum format_id k, enum format_id v, struct hone_error *e)
+{
+    const struct hone_session_params *p = &s->params;
+    const struct model *mine = s->ranks ? ranks_model(s->ranks, s->ranks->first) : s->model;
+    const struct places *places = s->ranks ? NULL : &s->places;
+    size_t bytes[MAX_PLACES], more[MAX_PLACES];
+    int rc = 0;
+    if (s->places.placement.n > 1) {
+        kv_bytes_at(mine, k, v, (int64_t)p->n_ctx * p->n_seq, places, bytes);
+        states_bytes_at(mine, p->n_seq, p->n_snapshots, places, more);
+        for (int i = 0; i < MAX_PLACES; i++)
+            bytes[i] += more[i];
+        rc = places_fit(&s->places, s->model, bytes, e);
+    }
+    if (!rc)
+        rc = states_create(&s->states, mine, p->n_seq, p->n_snapshots, places, e);
+    if (!rc)
+        rc = kv_create(&s->kv, mine, p->n_ctx, p->n_seq, k, v, s->states.host_bytes, places, e);
+    if (!rc && s->ranks)
+        rc = ranks_memory(s->ranks, &s->kv, &s->states, e);
+    return rc;
+}
+
 static int session_open(struct hone_session *s, struct hone_error *e)
 {
     struct hone_session_params *p = &s->params;
@@ -216,19 +254,16 @@ static int session_open(struct hone_session *s, struct hone_error *e)
     if (!p->n_threads)
         p->n_threads = cpu_cores();
     int threads = p->n_threads;
-    rc = session_ranks_open(s, asked, e);
+    rc = session_places(s, e);
+    if (!rc && s->places.placement.n < 2)
+        rc = session_ranks_open(s, asked, e);
     if (rc)
         return rc;
     if (threads > cpu_processors()) /* every node ends where all threads meet, and only so many run at a time */
         log_line(LOG_WARN, "%d threads on %d processors are slower than one each", threads, cpu_processors());
     if (p->n_ctx > s->model->n_ctx_train)
         log_line(LOG_WARN, "a context of %d is longer than the %d that the model was trained on", p->n_ctx, s->model->n_ctx_train);
-    const struct model *mine = s->ranks ? ranks_model(s->ranks, s->ranks->first) : s->model;
-    rc = states_create(&s->states, mine, p->n_seq, p->n_snapshots, e);
-    if (!rc)
-        rc = kv_create(&s->kv, mine, p->n_ctx, p->n_seq, k, v, s->states.bytes, e);
-    if (!rc && s->ranks)
-        rc = ranks_memory(s->ranks, &s->kv, &s->states, e);
+    rc = session_memory(s, k, v, e);
     if (rc)
         return rc;
     s->pool = pool_create(p->n_threads, p->poll, e);
@@ -266,6 +301,7 @@ int hone_session_create(struct hone_session **out, const struct hone_model *m, c
 
 static void planned_free(struct planned *p)
 {
+    plan_release(p->plan);
     arena_free(&p->arena);
     *p = (struct planned){0};
 }
@@ -282,7 +318,9 @@ void hone_session_free(struct hone_session *s)
     kv_free(&s->kv);
     states_free(&s->states);
     gates_free(&s->gates);
-    pages_free(s->values, s->value_bytes);
+    if (s->values != s->places.host_values)
+        pages_free(s->values, s->value_bytes);
+    places_close(&s->places);
     free(s->scratch);
     free(s->logits);
     free(s);
@@ -293,14 +331,63 @@ int32_t hone_session_n_ctx(const struct hone_session *s)
     return s->kv.n_ctx;
 }
 
+/* The blocks of devices for a plan's values; a larger one means new addresses for all plans. */
+static int reserve_places(struct hone_session *s, const struct plan *p, struct hone_error *e)
+{
+    for (int i = 1; i < s->places.placement.n; i++) {
+        const struct place *at = &s->places.placement.list[i];
+        struct buffer *b = &s->places.values[i];
+        if (!p->placement || p->places[i].bytes <= b->bytes)
+            continue;
+        at->backend->api->free(at->device, b->data); /* the old one first: a device's memory may be just enough for one */
+        b->bytes = 0;
+        int rc = at->backend->api->alloc(at->device, p->places[i].bytes, &b->data, e);
+        for (int k = 0; k < MAX_PLANS; k++)
+            if (s->plans[k].plan && s->plans[k].plan->placement)
+                plan_bind_place(s->plans[k].plan, i, b->data);
+        if (rc) {
+            for (int k = 0; k < MAX_PLANS; k++) /* they have lost their memory */
+                if (s->plans[k].plan)
+                    planned_free(&s->plans[k]);
+            return err_prefix(e, "a step's values");
+        }
+        b->bytes = p->places[i].bytes;
+    }
+    return 0;
+}
+
+/* The host's block, in memory that devices copy fast where there are any. */
+static void *values_alloc(struct hone_session *s, size_t bytes, struct hone_error *e)
+{
+    void *block = NULL;
+    if (s->places.placement.n < 2)
+        block = pages_alloc(bytes);
+    else if (!s->places.placement.list[1].backend->api->host_alloc(bytes, &block, e))
+        memset(block, 0, bytes);
+    if (!block)
+        err_set(e, HONE_ERESOURCE, "no memory for a step's values: %.1f MiB", (double)bytes / 0x1p20);
+    return block;
+}
+
 /* Room for a plan's values and scratch; a larger block means new addresses for all plans. */
 static int session_reserve(struct hone_session *s, const struct plan *p, struct hone_error *e)
 {
+    int rc = reserve_places(s, p, e);
+    if (rc)
+        return rc;
     if (p->value_bytes > s->value_bytes) {
-        void *block = pages_alloc(p->value_bytes);
+        void *block = values_alloc(s, p->value_bytes, e);
         if (!block)
-            return err_set(e, HONE_ERESOURCE, "no memory for a step's values: %.1f MiB", (double)p->value_bytes / 0x1p20);
-        pages_free(s->values, s->value_bytes);
+            return HONE_ERESOURCE;
+        if (s->view)
+            memcpy(s->logits, s->view, s->n_logits * (size_t)s->model->n_vocab * sizeof *s->logits);
+        s->view = NULL;
+        if (s->places.placement.n < 2) {
+            pages_free(s->values, s->value_bytes);
+        } else {
+            s->places.placement.list[1].backend->api->host_free(s->places.host_values);
+            s->places.host_values = block;
+        }
         s->values = block;
         s->value_bytes = p->value_bytes;
         for (int i = 0; i < MAX_PLANS; i++)
@@ -335,6 +422,7 @@ static int plan_make(struct hone_session *s, struct planned *p, int32_t n_tokens
     if (in->map) { /* the map is large and lives across steps: the step reads it where it is */
         in->map->kind = TENSOR_STATE;
         in->map->data = s->kv.map;
+        in->map->twin = s->kv.n_twins ? s->kv.map_twins : NULL;
     }
     if (s->states.n_slots) {
         in->slots = graph_input(g, "slots", FORMAT_I32, 2, (int64_t[]){2, s->states.n_seq});
@@ -348,7 +436,7 @@ static int plan_make(struct hone_session *s, struct planned *p, int32_t n_tokens
         s->model->arch->build(s->model, g, in);
     struct plan *plan;
     struct plan_options options = {.gates = &s->gates, .strict = s->params.strict, .fuse_off = p->fuse_off, .dry = s->dry,
-                                   .pool = s->pool};
+                                   .pool = s->pool, .placement = &s->places.placement};
     if (!rc)
         rc = plan_create(&plan, g, &options, e);
     if (!rc)
@@ -359,6 +447,8 @@ static int plan_make(struct hone_session *s, struct planned *p, int32_t n_tokens
         return rc;
     p->plan = plan;
     plan_bind(plan, s->values);
+    for (int i = 1; plan->placement && i < plan->placement->n; i++)
+        plan_bind_place(plan, i, s->places.values[i].data);
     for (int i = 0; i < MAX_PLANS && s->ranks; i++)
         if (s->plans[i].plan)
             ranks_bind(s->ranks, s->plans[i].others);
@@ -520,6 +610,8 @@ void session_rank_memory(const struct hone_session *s, int rank, struct rank_mem
 {
     *m = (struct rank_memory){.here = true, .threads = s->params.n_threads, .kv = s->kv.bytes, .states = s->states.bytes,
                               .values = s->value_bytes + s->scratch_stride * (size_t)s->params.n_threads};
+    for (int i = 1; i < s->places.placement.n; i++)
+        m->values += s->places.values[i].bytes;
     if (s->ranks)
         shard_bytes(s->ranks->cut->shard, rank, &m->weights, &m->mirrored);
     if (s->ranks && rank != s->ranks->first && (rank < s->ranks->first || rank > s->ranks->first + s->ranks->n_others)) {
@@ -636,8 +728,8 @@ static void spin_until(struct hone_session *s, int64_t ns)
         ;
 }
 
-/* One chunk: at most n_batch tokens, whose cells are appended already. */
-static int eval_chunk(struct hone_session *s, const struct hone_token *tokens, const int32_t *positions, int32_t n,
+/* One chunk: at most n_batch tokens, whose cells are appended already. whole: it is the whole eval. */
+static int eval_chunk(struct hone_session *s, const struct hone_token *tokens, const int32_t *positions, int32_t n, bool whole,
                       struct progress *progress, struct hone_error *e)
 {
     int32_t n_outputs = 0;
@@ -657,17 +749,25 @@ static int eval_chunk(struct hone_session *s, const struct hone_token *tokens, c
     for (int i = 0; s->ranks && i < s->ranks->n_others; i++)
         inputs_set(s, &p->others[i].in, tokens, positions, n);
     struct observer with_progress = {progress, progress_before, progress_after};
+    bool watched = progress && !p->plan->placement; /* nodes of a device are not waited for one by one, only to say how far they are */
     struct run run = {.pool = s->pool, .scratch = s->scratch, .scratch_stride = s->scratch_stride, .cancel = &s->cancel,
-                      .observer = progress ? &with_progress : s->observer};
+                      .observer = watched ? &with_progress : s->observer};
     s->graphs++;
     int64_t start = clock_ns();
-    int rc = s->ranks ? ranks_run(s->ranks, p->plan, &run, p->others, e) : plan_run(p->plan, &run, e);
+    int rc = kv_upload(&s->kv, e);
+    if (!rc)
+        rc = s->ranks ? ranks_run(s->ranks, p->plan, &run, p->others, e) : plan_run(p->plan, &run, e);
+    if (!rc && progress && !watched &&
+        s->params.progress(s->params.progress_user, (float)(progress->done + progress->now) / (float)progress->total))
+        rc = err_set(e, HONE_ECANCELED, "cancelled");
     if (s->spin > 0)
         spin_until(s, start + (int64_t)((double)(clock_ns() - start) * (1 + s->spin)));
     if (!rc && n_outputs) {
         size_t row = (size_t)s->model->n_vocab;
         if (s->ranks)
             ranks_logits(s->ranks, &p->graph, p->others, n_outputs, (int64_t)row, s->logits + s->n_logits * row);
+        else if (p->plan->placement && whole) /* a step of a small model on a device takes less than ten times this copy */
+            s->view = p->graph.logits->data;
         else
             memcpy(s->logits + s->n_logits * row, p->graph.logits->data, (size_t)n_outputs * row * sizeof(float));
         s->n_logits += (size_t)n_outputs;
@@ -751,13 +851,14 @@ int hone_session_eval(struct hone_session *s, const struct hone_token *tokens, s
     if (!rc) {
         memcpy(before, s->kv.length, (size_t)s->kv.n_seq * sizeof *before);
         s->n_logits = 0;
+        s->view = NULL;
         struct progress progress = {.s = s, .inner = s->observer, .total = n, .last = clock_ns()};
         for (size_t i = 0; i < n && !rc; i += progress.now) {
             progress.done = i;
             progress.now = n - i < (size_t)s->params.n_batch ? n - i : (size_t)s->params.n_batch;
             chunk_begin(s, tokens + i, progress.now, positions + i, moving, seen);
-            rc = eval_chunk(s, tokens + i, positions + i, (int32_t)progress.now, s->params.progress && n > 1 ? &progress : NULL,
-                            &own);
+            rc = eval_chunk(s, tokens + i, positions + i, (int32_t)progress.now, progress.now == n,
+                            s->params.progress && n > 1 ? &progress : NULL, &own);
             for (int32_t q = 0; q < s->kv.n_seq; q++)
                 if (seen[q])
                     states_next(&s->states, q);
@@ -774,7 +875,7 @@ int hone_session_eval(struct hone_session *s, const struct hone_token *tokens, s
 
 const float *hone_session_logits(const struct hone_session *s, size_t i)
 {
-    return i < s->n_logits ? s->logits + i * (size_t)s->model->n_vocab : NULL;
+    return i < s->n_logits ? (s->view ? s->view : s->logits) + i * (size_t)s->model->n_vocab : NULL;
 }
 
 int32_t hone_greedy(const struct hone_session *s)

@@ -75,6 +75,39 @@ static size_t slot_bytes(const struct tensor *t, int which)
     return t->nb[which ? 3 : 2];
 }
 
+/* ---- a state on a device, as the host sees it */
+
+/* t itself or, where it lies on a device, its bytes in memory of the host, to be freed with image_close. */
+static int image_open(struct tensor *image, const struct tensor *t, struct hone_error *e)
+{
+    *image = *t;
+    if (!t->buffer)
+        return 0;
+    const struct device_api *api = t->buffer->backend->api;
+    image->data = malloc(tensor_nbytes(t) + 1);
+    if (!image->data)
+        return err_set(e, HONE_ERESOURCE, "no memory for a copy of %s: %.1f MiB", t->name, (double)tensor_nbytes(t) / 0x1p20);
+    int rc = api->copy(t->buffer->device, NULL, image->data, t->data, tensor_nbytes(t), e);
+    if (!rc)
+        rc = api->synchronise(t->buffer->device, NULL, e);
+    if (rc)
+        free(image->data);
+    return rc;
+}
+
+/* written: what it holds now goes to the device. */
+static int image_close(struct tensor *image, const struct tensor *t, bool written, struct hone_error *e)
+{
+    if (!t->buffer)
+        return 0;
+    const struct device_api *api = t->buffer->backend->api;
+    int rc = written ? api->copy(t->buffer->device, NULL, t->data, image->data, tensor_nbytes(t), e) : 0;
+    if (!rc && written)
+        rc = api->synchronise(t->buffer->device, NULL, e);
+    free(image->data);
+    return rc;
+}
+
 /* ---- saving */
 
 /* Numbers of cells and slots in the file, by the session's own; -1: not in use. */
@@ -165,15 +198,23 @@ static void put_body(struct output *o, const struct session_parts *p, const stru
     for (int i = 0; i < p->model->n_layer; i++)
         for (int which = 0; which < 2; which++) {
             const struct tensor *t = keys_or_values(p, i, which);
-            for (int64_t head = 0; t && head < t->ne[2]; head++)
+            struct tensor image;
+            if (!t || o->rc || (o->rc = image_open(&image, t, o->e)))
+                continue;
+            for (int64_t head = 0; head < t->ne[2]; head++)
                 for (int32_t c = 0; c < n->n_cells; c++)
-                    put(o, tensor_row(t, n->cell_of[c], head, 0), t->nb[1]);
+                    put(o, tensor_row(&image, n->cell_of[c], head, 0), t->nb[1]);
+            image_close(&image, t, false, o->e);
         }
     for (int i = 0; i < p->model->n_layer; i++)
         for (int which = 0; which < 2; which++) {
             const struct tensor *t = state_of(p, i, which);
-            for (int32_t s = 0; t && s < n->n_slots; s++)
-                put(o, (const char *)t->data + (size_t)n->slot_of[s] * slot_bytes(t, which), slot_bytes(t, which));
+            struct tensor image;
+            if (!t || o->rc || (o->rc = image_open(&image, t, o->e)))
+                continue;
+            for (int32_t s = 0; s < n->n_slots; s++)
+                put(o, (const char *)image.data + (size_t)n->slot_of[s] * slot_bytes(t, which), slot_bytes(t, which));
+            image_close(&image, t, false, o->e);
         }
 }
 
@@ -407,31 +448,44 @@ static int check_sequences(const struct reading *r)
     return rc;
 }
 
-static void fill_kv(const struct reading *r, const int32_t *cells)
+static int fill_kv(const struct reading *r, const int32_t *cells)
 {
     const uint8_t *from = r->data + r->keys;
+    int rc = 0;
     for (uint32_t i = 0; i < r->h.n_layer; i++)
         for (int which = 0; which < 2; which++) {
             const struct tensor *t = keys_or_values(r->p, (int)i, which);
-            for (int64_t head = 0; t && head < t->ne[2]; head++)
+            struct tensor image;
+            if (!t || rc || (rc = image_open(&image, t, r->e)))
+                continue;
+            for (int64_t head = 0; head < t->ne[2]; head++)
                 for (uint32_t c = 0; c < r->h.n_cells; c++, from += t->nb[1])
-                    memcpy(tensor_row(t, cells[c], head, 0), from, t->nb[1]);
+                    memcpy(tensor_row(&image, cells[c], head, 0), from, t->nb[1]);
+            rc = image_close(&image, t, true, r->e);
         }
+    return rc;
 }
 
-static void fill_states(const struct reading *r, const int32_t *slots)
+static int fill_states(const struct reading *r, const int32_t *slots)
 {
     const uint8_t *from = r->data + r->slots;
+    int rc = 0;
     for (uint32_t i = 0; i < r->h.n_layer; i++)
         for (int which = 0; which < 2; which++) {
             const struct tensor *t = state_of(r->p, (int)i, which);
-            for (uint32_t s = 0; t && s < r->h.n_slots; s++, from += slot_bytes(t, which))
-                memcpy((char *)t->data + (size_t)slots[s] * slot_bytes(t, which), from, slot_bytes(t, which));
+            struct tensor image;
+            if (!t || rc || (rc = image_open(&image, t, r->e)))
+                continue;
+            for (uint32_t s = 0; s < r->h.n_slots; s++, from += slot_bytes(t, which))
+                memcpy((char *)image.data + (size_t)slots[s] * slot_bytes(t, which), from, slot_bytes(t, which));
+            rc = image_close(&image, t, true, r->e);
         }
+    return rc;
 }
 
-/* Replaces what the session holds. cells: room for the session's number of each of the file's. */
-static void replace(const struct reading *r, int32_t *cells)
+/* Replaces what the session holds. cells: room for the session's number of each of the file's. A device that fails meanwhile leaves all
+ * sequences empty. */
+static int replace(const struct reading *r, int32_t *cells)
 {
     struct kv *kv = r->p->kv;
     int32_t slots[MAX_SEQUENCES];
@@ -453,8 +507,14 @@ static void replace(const struct reading *r, int32_t *cells)
         if (slot >= 0)
             slots[slot] = states_adopt(r->p->states, q, n, slots[slot]);
     }
-    fill_kv(r, cells);
-    fill_states(r, slots);
+    int rc = fill_kv(r, cells);
+    if (!rc)
+        rc = fill_states(r, slots);
+    for (int32_t q = 0; q < kv->n_seq && rc; q++) {
+        kv_truncate(kv, q, 0);
+        states_rewind(r->p->states, q, 0);
+    }
+    return rc;
 }
 
 int session_file_restore(const struct session_parts *p, const void *data, size_t size, const char *label, char **note,
@@ -475,9 +535,11 @@ int session_file_restore(const struct session_parts *p, const void *data, size_t
     if (!rc && note && !own_note)
         rc = err_set(e, HONE_ERESOURCE, "no memory for a note of %u bytes", r.h.note);
     if (!rc)
-        replace(&r, cells);
+        rc = replace(&r, cells);
     if (!rc && note)
         *note = own_note;
+    else
+        free(own_note);
     free(cells);
     return rc;
 }

@@ -54,33 +54,71 @@ size_t states_bytes(const struct model *m, int32_t n_seq, int32_t n_snapshots)
     return bytes;
 }
 
-static struct tensor *place(struct states *st, struct tensor *t, char **at, const char *name, int layer, int n_dims,
+void states_bytes_at(const struct model *m, int32_t n_seq, int32_t n_snapshots, const struct places *places, size_t bytes[MAX_PLACES])
+{
+    size_t n = (size_t)slots_for(n_seq, n_snapshots);
+    memset(bytes, 0, MAX_PLACES * sizeof *bytes);
+    for (int i = 0; i < m->n_layer; i++)
+        bytes[places ? places->states[i] : 0] += aligned(n * conv_bytes(&m->memory[i])) + aligned(n * delta_bytes(&m->memory[i]));
+}
+
+static struct tensor *place(struct states *st, struct tensor *t, char **at, struct buffer *buffer, const char *name, int layer, int n_dims,
                             const int64_t *ne)
 {
     tensor_shape(t, FORMAT_F32, n_dims, ne);
     t->kind = TENSOR_STATE;
     t->data = *at;
+    t->buffer = buffer;
     snprintf(t->name, sizeof t->name, "%s-%d", name, layer);
     *at += aligned(tensor_nbytes(t));
-    INVARIANT(*at <= (char *)st->memory + st->bytes);
+    INVARIANT(*at <= (buffer ? (char *)buffer->data + buffer->bytes : (char *)st->memory + st->host_bytes));
     return t;
 }
 
-int states_create(struct states *st, const struct model *m, int32_t n_seq, int32_t n_snapshots, struct hone_error *e)
+static int devices_create(struct states *st, const struct places *places, const size_t bytes[MAX_PLACES], struct hone_error *e)
 {
+    int rc = 0;
+    for (int i = 1; places && i < places->placement.n && !rc; i++) {
+        const struct place *at = &places->placement.list[i];
+        struct buffer *b = &st->devices[i];
+        *b = (struct buffer){.backend = at->backend, .device = at->device, .bytes = bytes[i]};
+        if (!bytes[i])
+            continue;
+        rc = at->backend->api->alloc(at->device, bytes[i], &b->data, e);
+        if (!rc)
+            rc = at->backend->api->fill(at->device, NULL, b->data, 0, bytes[i], e);
+        if (!rc)
+            rc = at->backend->api->synchronise(at->device, NULL, e);
+        if (rc)
+            err_prefix(e, "the recurrent state of %.1f MiB", (double)bytes[i] / 0x1p20);
+    }
+    return rc;
+}
+
+int states_create(struct states *st, const struct model *m, int32_t n_seq, int32_t n_snapshots, const struct places *places,
+                  struct hone_error *e)
+{
+    size_t bytes_at[MAX_PLACES];
     *st = (struct states){.n_seq = n_seq, .n_snapshots = n_snapshots, .slot_bytes = states_slot_bytes(m)};
     if (!st->slot_bytes)
         return 0;
     size_t n = (size_t)slots_for(n_seq, n_snapshots), layers = (size_t)m->n_layer, available = pages_available();
     st->bytes = states_bytes(m, n_seq, n_snapshots);
-    if (available && st->bytes > available)
+    states_bytes_at(m, n_seq, n_snapshots, places, bytes_at);
+    st->host_bytes = bytes_at[0];
+    if (available && st->host_bytes > available)
         return err_set(
             e, HONE_ERESOURCE,
             "the recurrent state needs %.1f GiB: %.1f MiB for each of %zu slots (%d sequence(s), %d snapshots each); %.1f GiB "
             "are available",
-            (double)st->bytes / 0x1p30, (double)st->slot_bytes / 0x1p20, n, n_seq, n_snapshots, (double)available / 0x1p30);
+            (double)st->host_bytes / 0x1p30, (double)st->slot_bytes / 0x1p20, n, n_seq, n_snapshots, (double)available / 0x1p30);
     st->n_slots = (int32_t)n;
-    st->memory = pages_alloc(st->bytes);
+    int rc = devices_create(st, places, bytes_at, e);
+    if (rc) {
+        states_free(st);
+        return rc;
+    }
+    st->memory = pages_alloc(st->host_bytes);
     st->history = calloc((size_t)n_seq * (size_t)(n_snapshots + 1), sizeof *st->history);
     st->n_history = calloc((size_t)n_seq, sizeof *st->n_history);
     st->users = calloc(n, sizeof *st->users);
@@ -95,14 +133,18 @@ int states_create(struct states *st, const struct model *m, int32_t n_seq, int32
     }
     for (int32_t i = 0; i < 2 * n_seq; i++)
         st->slots[i] = -1;
-    char *at = st->memory;
+    char *next[MAX_PLACES] = {st->memory};
+    for (int i = 1; i < MAX_PLACES; i++)
+        next[i] = st->devices[i].data;
     for (int i = 0; i < m->n_layer; i++) {
         const struct layer_memory *y = &m->memory[i];
+        int at = places ? places->states[i] : 0;
+        struct buffer *buffer = at ? &st->devices[at] : NULL;
         if (conv_bytes(y))
-            st->conv[i] = place(st, &st->tensors[2 * i], &at, "conv_state", i, 3,
+            st->conv[i] = place(st, &st->tensors[2 * i], &next[at], buffer, "conv_state", i, 3,
                                 (int64_t[]){y->conv_channels, y->conv_rows, st->n_slots});
         if (delta_bytes(y))
-            st->delta[i] = place(st, &st->tensors[2 * i + 1], &at, "delta_state", i, 4,
+            st->delta[i] = place(st, &st->tensors[2 * i + 1], &next[at], buffer, "delta_state", i, 4,
                                  (int64_t[]){y->state_dim_v, y->state_dim_k, y->n_state_head, st->n_slots});
     }
     return 0;
@@ -110,7 +152,10 @@ int states_create(struct states *st, const struct model *m, int32_t n_seq, int32
 
 void states_free(struct states *st)
 {
-    pages_free(st->memory, st->bytes);
+    for (int i = 1; i < MAX_PLACES; i++)
+        if (st->devices[i].data)
+            st->devices[i].backend->api->free(st->devices[i].device, st->devices[i].data);
+    pages_free(st->memory, st->host_bytes);
     free(st->history);
     free(st->n_history);
     free(st->users);

@@ -7,7 +7,7 @@
 #ifndef ENGINE_STATES_H
 #define ENGINE_STATES_H
 
-#include "model/model.h"
+#include "engine/places.h"
 
 enum { STATES_MAX_SNAPSHOTS = 64 };
 
@@ -23,16 +23,21 @@ struct states {
     int32_t *slots;                      /* [n_seq][2]: what the step at hand reads and writes; -1: none */
     struct tensor *tensors;              /* 2 a layer */
     struct tensor **conv, **delta;       /* by layer; NULL where it has none */
-    void *memory;
-    size_t bytes, slot_bytes;
+    void *memory;                        /* of the host's layers */
+    size_t bytes, slot_bytes;            /* of all layers, wherever they lie */
+    size_t host_bytes;
+    struct buffer devices[MAX_PLACES];   /* of each device's layers */
 };
 
 /* Bytes of one slot: what all recurrent layers of the model keep of one sequence. */
 size_t states_slot_bytes(const struct model *m);
 /* Bytes for n_seq sequences with so many snapshots beside where they stand. */
 size_t states_bytes(const struct model *m, int32_t n_seq, int32_t n_snapshots);
-/* HONE_ERESOURCE names need and what is available. */
-int states_create(struct states *st, const struct model *m, int32_t n_seq, int32_t n_snapshots, struct hone_error *e);
+/* The same by place. */
+void states_bytes_at(const struct model *m, int32_t n_seq, int32_t n_snapshots, const struct places *places, size_t bytes[MAX_PLACES]);
+/* HONE_ERESOURCE names need and what is available. places, which outlives it, says where each layer's lie; NULL: at the host. */
+int states_create(struct states *st, const struct model *m, int32_t n_seq, int32_t n_snapshots, const struct places *places,
+                  struct hone_error *e);
 void states_free(struct states *st);
 
 /* An eval, of one chunk or several, is one move of each sequence that has tokens in it: states_begin gives it a slot to write;

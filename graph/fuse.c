@@ -479,7 +479,13 @@ struct node *fuse_try(struct graph *g, const struct fusion *f, int i, struct rea
         return NULL;
     }
     const struct node *last = m.parts[m.n_parts - 1];
-    *fused = (struct node){.op = m.op, .layer = last->layer, .out = last->out, .n_src = m.n_src, .parts = parts, .n_parts = m.n_parts};
+    for (int j = 0; j < m.n_parts; j++)
+        if (m.parts[j]->place != last->place) {
+            fits_not(r, "%s and %s run at different places", m.parts[j]->out->name, last->out->name);
+            return NULL;
+        }
+    *fused = (struct node){.op = m.op, .layer = last->layer, .out = last->out, .n_src = m.n_src, .parts = parts, .n_parts = m.n_parts,
+                           .place = last->place};
     memcpy(parts, m.parts, (size_t)m.n_parts * sizeof *parts);
     memcpy(fused->src, m.src, sizeof m.src);
     memcpy(fused->params, m.params, PARAMS_SIZE);

@@ -250,13 +250,36 @@ void gates_free(struct gates *g)
     *g = (struct gates){0};
 }
 
+static bool has_variant(const struct backend *b, int op, const char *variant)
+{
+    int n;
+    const struct kernel *const *list = b->kernels(&n);
+    for (int i = 0; i < n; i++)
+        if ((int)list[i]->op == op && !strcmp(list[i]->variant, variant))
+            return true;
+    return false;
+}
+
+/* A gate without a backend's name whose variant another backend has, and this one not, is about the other. */
+static bool means_another(const struct gate *gate, const char *backend)
+{
+    int n_backends;
+    const struct backend *const *list = backend_list(&n_backends), *own = backend_by_name(backend);
+    if (n_backends < 2 || gate->backend || gate->op < 0 || !own || has_variant(own, gate->op, gate->variant))
+        return false;
+    for (int i = 0; i < n_backends; i++)
+        if (list[i] != own && has_variant(list[i], gate->op, gate->variant))
+            return strcmp(gate->variant, "ref") != 0;
+    return false;
+}
+
 const struct gate *gates_for_node(const struct gates *g, const char *backend, const struct node *n)
 {
     for (int i = g->n; i-- > 0;) {
         const struct gate *gate = &g->list[i];
         if (gate->kind == GATE_KERNEL && (gate->op < 0 || gate->op == (int)n->op) && (!gate->backend || !strcmp(gate->backend, backend)) &&
             (gate->format < 0 || gate->format == (int)n->src[0]->format) &&
-            (!gate->glob || !fnmatch(gate->glob, n->out->name, 0)))
+            (!gate->glob || !fnmatch(gate->glob, n->out->name, 0)) && !means_another(gate, backend))
             return gate;
     }
     return NULL;

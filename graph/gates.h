@@ -51,7 +51,7 @@ struct gates {
 int gates_parse(struct gates *g, const char *text, const char *source, struct hone_error *e);
 void gates_free(struct gates *g);
 
-/* The last gate that is about this node on this backend, or NULL. */
+/* The last gate that is about this node on this backend, or NULL. One that names a variant and no backend is about those that have it. */
 const struct gate *gates_for_node(const struct gates *g, const char *backend, const struct node *n);
 /* Whether the last gate of this kind that is about fusion id says on; fallback if there is none. */
 bool gates_fusion(const struct gates *g, enum gate_kind kind, int id, bool fallback);

@@ -78,6 +78,15 @@ struct tensor *graph_add(struct graph *g, enum op op, const void *params, struct
     return out;
 }
 
+struct node *graph_insert(struct graph *g, int at)
+{
+    struct node *n = graph_alloc(g, 1, sizeof *n);
+    if (!n || graph_append(g, n))
+        return NULL;
+    memmove(&g->nodes[at + 1], &g->nodes[at], (size_t)(g->n_nodes - 1 - at) * sizeof *g->nodes);
+    return g->nodes[at] = n;
+}
+
 struct tensor *graph_name(struct graph *g, struct tensor *t, const char *format, ...)
 {
     if (!t)

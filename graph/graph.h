@@ -28,6 +28,10 @@ struct tensor *graph_add(struct graph *g, enum op op, const void *params, struct
     graph_add((g), (op), (params), (struct tensor *[]){__VA_ARGS__},    \
               (int)(sizeof((struct tensor *[]){__VA_ARGS__}) / sizeof(struct tensor *)))
 
+/* Room for a node at place `at` of the running order, zeroed, those from there on move up: for passes that know what they put there. NULL when
+ * an error stuck. */
+struct node *graph_insert(struct graph *g, int at);
+
 /* Names a tensor (printf-style); within a layer "-<layer>" follows. Returns t. */
 struct tensor *graph_name(struct graph *g, struct tensor *t, const char *format, ...) __attribute__((format(printf, 3, 4)));
 

@@ -8,10 +8,10 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct claim *claim_find(const struct plan_state *s, const struct tensor *weight)
+const struct claim *claim_find(const struct plan_state *s, const struct tensor *weight, int place)
 {
     for (int i = s->n_claims; i-- > 0;)
-        if (s->claims[i].weight == weight)
+        if (s->claims[i].weight == weight && s->claims[i].place == place)
             return &s->claims[i];
     return NULL;
 }
@@ -28,7 +28,7 @@ int claim_add(struct plan_state *s, struct tensor *weight, const struct layout *
         s->claims = claims;
         s->cap_claims = cap;
     }
-    s->claims[s->n_claims++] = (struct claim){weight, layout, by};
+    s->claims[s->n_claims++] = (struct claim){weight, layout, by, by->place};
     return 0;
 }
 
@@ -36,6 +36,14 @@ int materialise_weights(struct plan_state *s, struct hone_error *e)
 {
     for (int i = 0; i < s->n_claims; i++) {
         const struct claim *c = &s->claims[i];
+        if (c->place) {
+            const struct place *at = &s->options->placement->list[c->place];
+            struct tensor *twin;
+            int rc = weight_place(c->weight, at->backend, at->device, c->layout, s->options->pool, &twin, e);
+            if (rc)
+                return rc;
+            continue;
+        }
         if (c->weight->layout == c->layout)
             continue;
         INVARIANT(s->options->pool); /* else no kernel that wants another layout fitted */
@@ -46,11 +54,12 @@ int materialise_weights(struct plan_state *s, struct hone_error *e)
     return 0;
 }
 
-/* The graph's quantize node of t in this format, or NULL. */
-static struct node *quantized_find(const struct graph *g, const struct tensor *t, enum format_id format)
+/* The graph's quantize node of t in this format at this place, or NULL. */
+static struct node *quantized_find(const struct graph *g, const struct tensor *t, enum format_id format, int place)
 {
     for (int i = 0; i < g->n_nodes; i++)
-        if (g->nodes[i]->op == OP_QUANTIZE && g->nodes[i]->src[0] == t && g->nodes[i]->out->format == format)
+        if (g->nodes[i]->op == OP_QUANTIZE && g->nodes[i]->src[0] == t && g->nodes[i]->out->format == format &&
+            g->nodes[i]->place == place)
             return g->nodes[i];
     return NULL;
 }
@@ -64,6 +73,7 @@ static struct node *quantized_add(struct graph *g, struct tensor *t, enum format
     if (!out)
         return NULL;
     snprintf(out->name, sizeof out->name, "%.*s.%s", NAME_SIZE - 12, t->name, format_get(format)->name);
+    out->producer->place = reader->place;
     int at = 0;
     while (g->nodes[at] != reader)
         at++;
@@ -89,7 +99,7 @@ int materialise_activations(struct plan_state *s, struct hone_error *e)
         if (!w->quantized || step->node->src[1]->format == w->activation)
             continue;
         struct tensor *x = step->node->src[1];
-        struct node *q = quantized_find(g, x, w->activation);
+        struct node *q = quantized_find(g, x, w->activation, step->node->place);
         if (!q)
             q = quantized_add(g, x, w->activation, step->node);
         if (!q)

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 64 };
+enum { ALIGNMENT = 64, DEVICE_ALIGNMENT = 256 };
 
 struct gap {
     size_t offset, size;
@@ -130,54 +130,97 @@ static void live_until_read(struct survey *s, const struct plan *p)
     }
 }
 
+/* Of the tensor's place: 0 is the host. */
+static int place_of(const struct plan *p, const struct tensor *t)
+{
+    for (int i = 1; p->placement && i < p->placement->n; i++)
+        if (t->buffer == &p->places[i].block)
+            return i;
+    return 0;
+}
+
+/* Inputs first: they are filled before the step and live through it. At other places they have the same offsets as at the host. */
+static void inputs_plan(struct plan *p, struct survey *s, struct space *spaces)
+{
+    for (int i = 0; i < s->n; i++)
+        if (s->list[i].tensor->kind == TENSOR_INPUT && !place_of(p, s->list[i].tensor))
+            s->list[i].tensor->offset = space_take(&spaces[0], place_size(s->list[i].tensor));
+    p->input_bytes = spaces[0].high;
+    for (int i = 0; i < p->n_inputs; i++)
+        for (struct tensor *t = p->inputs[i]->twin; t; t = t->twin)
+            t->offset = p->inputs[i]->offset;
+    for (int i = 1; p->placement && i < p->placement->n; i++)
+        if (p->places[i].reads_inputs)
+            space_take(&spaces[i], (p->input_bytes + DEVICE_ALIGNMENT - 1) / DEVICE_ALIGNMENT * DEVICE_ALIGNMENT);
+}
+
+static void values_plan(struct plan *p, const struct survey *s, struct space *spaces)
+{
+    const struct tensor *logits = p->graph->logits ? root(p->graph->logits) : NULL;
+    /* The list is in order of first appearance, which for a value is the step that writes it. */
+    for (int i = 0, next = 0; i < p->n_steps; i++) {
+        for (; next < s->n && s->list[next].first == i; next++)
+            if (s->list[next].tensor->kind == TENSOR_VALUE)
+                s->list[next].tensor->offset =
+                    space_take(&spaces[place_of(p, s->list[next].tensor)], place_size(s->list[next].tensor));
+        for (int k = 0; k < next; k++)
+            if (s->list[k].last == i && s->list[k].tensor->kind == TENSOR_VALUE && s->list[k].tensor != logits)
+                space_give(&spaces[place_of(p, s->list[k].tensor)], s->list[k].tensor->offset, place_size(s->list[k].tensor));
+    }
+}
+
 int memory_plan(struct plan *p, struct hone_error *e)
 {
-    size_t n_max = 1;
+    size_t n_max = 1 + PLAN_INPUTS;
+    int n_places = p->placement ? p->placement->n : 1, rc = 0;
     for (int i = 0; i < p->n_steps; i++)
         n_max += (size_t)(p->steps[i].node->n_parts + 1) * (MAX_SRC + 1);
     struct survey s = {.list = calloc(n_max, sizeof *s.list)};
-    struct space space = {.gaps = calloc(n_max + 1, sizeof *space.gaps), .n = 1};
-    int rc = 0;
-    if (!s.list || !space.gaps) {
+    struct space spaces[MAX_PLACES] = {{0}};
+    bool room = s.list;
+    for (int i = 0; i < n_places; i++) {
+        spaces[i] = (struct space){.gaps = calloc(n_max + 1, sizeof *spaces[i].gaps), .n = 1};
+        room &= spaces[i].gaps != NULL;
+    }
+    if (!room) {
         rc = err_set(e, HONE_ERESOURCE, "no memory to lay out %d steps", p->n_steps);
         goto done;
     }
-    space.gaps[0] = (struct gap){0, SIZE_MAX / 2};
+    for (int i = 0; i < n_places; i++)
+        spaces[i].gaps[0] = (struct gap){0, SIZE_MAX / 2};
+    for (int i = 0; i < p->n_inputs; i++) /* maybe read at other places alone; filled at the host in any case */
+        survey_tensor(&s, p->inputs[i]);
     for (s.step = 0; s.step < p->n_steps; s.step++)
         node_visit(p->steps[s.step].node, &s, survey_tensor);
     live_until_read(&s, p);
-    /* Inputs first: they are filled before the step and live through it. */
-    for (int i = 0; i < s.n; i++)
-        if (s.list[i].tensor->kind == TENSOR_INPUT)
-            s.list[i].tensor->offset = space_take(&space, place_size(s.list[i].tensor));
-    /* The list is in order of first appearance, which for a value is the step that writes it. */
-    for (int i = 0, next = 0; i < p->n_steps; i++) {
-        for (; next < s.n && s.list[next].first == i; next++)
-            if (s.list[next].tensor->kind == TENSOR_VALUE)
-                s.list[next].tensor->offset = space_take(&space, place_size(s.list[next].tensor));
-        for (int k = 0; k < next; k++)
-            if (s.list[k].last == i && s.list[k].tensor->kind == TENSOR_VALUE && root(p->graph->logits) != s.list[k].tensor)
-                space_give(&space, s.list[k].tensor->offset, place_size(s.list[k].tensor));
-    }
-    p->value_bytes = space.high;
+    inputs_plan(p, &s, spaces);
+    values_plan(p, &s, spaces);
+    p->value_bytes = spaces[0].high;
+    for (int i = 1; i < n_places; i++)
+        p->places[i].bytes = spaces[i].high;
 done:
     free(s.list);
-    free(space.gaps);
+    for (int i = 0; i < n_places; i++)
+        free(spaces[i].gaps);
     return rc;
 }
 
-static void bind_tensor(void *block, struct tensor *t)
+static void bind_tensor(void *user, struct tensor *t)
 {
+    const struct plan *p = user;
     struct tensor *r = root(t);
+    char *block = r->buffer ? r->buffer->data : p->block; /* NULL: that place is bound later */
     if (placed_here(r))
-        r->data = (char *)block + r->offset;
+        r->data = block ? block + r->offset : NULL;
     if (t->base)
-        t->data = (char *)r->data + t->offset;
+        t->data = r->data ? (char *)r->data + t->offset : NULL;
 }
 
-void plan_bind(struct plan *p, void *block)
+void memory_bind(struct plan *p)
 {
-    p->shared = (char *)block + p->shared_offset;
+    p->shared = (char *)p->block + p->shared_offset;
+    for (int i = 0; i < p->n_inputs; i++)
+        bind_tensor(p, p->inputs[i]);
     for (int i = 0; i < p->n_steps; i++)
-        node_visit(p->steps[i].node, block, bind_tensor);
+        node_visit(p->steps[i].node, p, bind_tensor);
 }

@@ -58,10 +58,10 @@ static bool layouts_fit(const struct plan_state *s, const struct kernel *k, cons
             return false;
         if (layout && weight_viewed(s->plan->graph, w))
             return fits_not(r, "%s has views, which need rows", w->name);
-        const struct claim *c = claim_find(s, w);
+        const struct claim *c = claim_find(s, w, n->place);
         if (c && c->layout != layout)
             return fits_not(r, "%s is wanted as %s by %s", w->name, c->layout ? c->layout->name : "rows", c->by->out->name);
-        if (!s->options->pool && !s->options->dry && layout != w->layout)
+        if (!s->options->pool && !s->options->dry && layout != (n->place ? NULL : w->layout))
             return fits_not(r, "%s is not packed as %s", w->name, layout ? layout->name : "rows");
     }
     return true;
@@ -70,7 +70,7 @@ static bool layouts_fit(const struct plan_state *s, const struct kernel *k, cons
 static bool kernel_fits(const struct plan_state *s, const struct backend *b, const struct kernel *k, const struct node *n,
                         struct reason *r)
 {
-    unsigned lacking = k->needs & ~b->features(0);
+    unsigned lacking = k->needs & ~b->features(plan_device(s, n));
     if (lacking)
         return fits_not(r, "the device lacks %s", b->feature_name(lacking & -lacking));
     return (!k->fits || k->fits(n, r)) && layouts_fit(s, k, n, r);
@@ -82,7 +82,7 @@ static int claim_layouts(struct plan_state *s, const struct kernel *k, const str
         struct tensor *w = n->src[j];
         const struct layout *layout;
         struct reason unused;
-        if (!w || !weight_is_matrix(w) || claim_find(s, w) || !kernel_layout(k, w, &layout, &unused))
+        if (!w || !weight_is_matrix(w) || claim_find(s, w, n->place) || !kernel_layout(k, w, &layout, &unused))
             continue;
         int rc = claim_add(s, w, layout, n, e);
         if (rc)
@@ -147,10 +147,40 @@ static int gate_unfit(struct plan_state *ps, const struct step *s, const struct 
     return 0;
 }
 
+/* A node to which no kernel of its place's backend fits, or that a gate puts back on the reference, goes to the host. */
+static int step_move(struct plan_state *ps, struct step *s, const struct gate *gate, struct hone_error *e)
+{
+    int n;
+    bool asked = gate && !strcmp(gate->variant, "ref");
+    const struct reason *why = s->n_passed ? &s->passed[0].reason : NULL;
+    char *text = arena_alloc(ps->plan->graph->arena, 256);
+    if (!text)
+        return err_set(e, HONE_ERESOURCE, "no memory for the plan");
+    if (asked)
+        snprintf(text, 256, "%s: %.200s", gate->source, gate->text);
+    else
+        snprintf(text, 256, "%s has no kernel: %s%s%.100s", s->backend->name, why ? s->passed[0].kernel->variant : "none of this op",
+                 why ? ": " : "", why ? why->text : "");
+    if (!asked && ps->options->strict)
+        return err_set(e, HONE_EUSAGE, "node %s (%s): %s", s->node->out->name, op_get(s->node->op)->name, text);
+    if (!asked)
+        log_line(LOG_INFO, "node %s (%s) runs on the host: %s", s->node->out->name, op_get(s->node->op)->name, text);
+    ps->plan->n_moved += !asked;
+    s->node->place = 0;
+    *s = (struct step){.node = s->node, .backend = backend_list(&n)[0], .moved = text};
+    return 0;
+}
+
 static int step_choose(struct plan_state *ps, struct step *s, struct hone_error *e)
 {
     const struct gate *gate = gates_for_node(ps->options->gates, s->backend->name, s->node);
-    int rc = step_candidates(ps, s, gate, e);
+    bool reference = s->node->place && gate && !strcmp(gate->variant, "ref");
+    int rc = reference ? 0 : step_candidates(ps, s, gate, e);
+    if (!rc && s->node->place && !s->kernel) {
+        rc = step_move(ps, s, gate, e);
+        gate = reference ? gate : gates_for_node(ps->options->gates, s->backend->name, s->node);
+        rc = rc ? rc : step_candidates(ps, s, gate, e);
+    }
     if (rc)
         return rc;
     if (!s->kernel)
@@ -161,8 +191,9 @@ static int step_choose(struct plan_state *ps, struct step *s, struct hone_error 
 }
 
 /* Whether a kernel faster than the reference, or one that a gate names, would take the fused node. */
-static bool fused_runs(struct plan_state *ps, const struct backend *b, struct node *fused, struct reason *r)
+static bool fused_runs(struct plan_state *ps, struct node *fused, struct reason *r)
 {
+    const struct backend *b = plan_backend(ps, fused);
     struct step s = {.node = fused, .backend = b};
     const struct gate *gate = gates_for_node(ps->options->gates, b->name, fused);
     if (gate && !strcmp(gate->variant, "ref")) {
@@ -180,8 +211,9 @@ static bool fused_runs(struct plan_state *ps, const struct backend *b, struct no
 }
 
 /* Parts that a gate puts back on the reference keep the whole from fusing: skip=<op> means that op everywhere. */
-static bool parts_skipped(const struct plan_state *ps, const struct backend *b, const struct node *fused, struct reason *r)
+static bool parts_skipped(const struct plan_state *ps, const struct node *fused, struct reason *r)
 {
+    const struct backend *b = plan_backend(ps, fused);
     for (int j = 0; j < fused->n_parts; j++) {
         const struct gate *gate = gates_for_node(ps->options->gates, b->name, fused->parts[j]);
         if (gate && gate->op >= 0)
@@ -196,7 +228,7 @@ static bool guarded(const struct plan_state *ps, const struct node *fused, struc
     return !node_collective(fused) || guards_hold(ps->plan->graph, fused, ps->options->gates, -1, r);
 }
 
-static int fuse_pass(struct plan_state *ps, enum fuse_stage stage, const struct backend *b, struct hone_error *e)
+static int fuse_pass(struct plan_state *ps, enum fuse_stage stage, struct hone_error *e)
 {
     struct graph *g = ps->plan->graph;
     for (int f = 0; f < N_FUSIONS; f++) {
@@ -215,7 +247,7 @@ static int fuse_pass(struct plan_state *ps, enum fuse_stage stage, const struct 
         for (int i = 0; i < g->n_nodes; i++) {
             struct reason r = {""};
             struct node *fused = fuse_try(g, fusion, i, &r);
-            if (fused && guarded(ps, fused, &r) && !parts_skipped(ps, b, fused, &r) && fused_runs(ps, b, fused, &r)) {
+            if (fused && guarded(ps, fused, &r) && !parts_skipped(ps, fused, &r) && fused_runs(ps, fused, &r)) {
                 fused->fusion = f;
                 fuse_apply(g, fused);
                 ps->plan->fuse_hits[f]++;
@@ -229,8 +261,25 @@ static int fuse_pass(struct plan_state *ps, enum fuse_stage stage, const struct 
     return graph_error(g, e);
 }
 
+static const struct buffer *buffer_of(const struct tensor *t)
+{
+    return t->base ? t->base->buffer : t->buffer;
+}
+
+/* A copy between places: there is one kernel that can. */
+static bool step_transfers(const struct plan_state *ps, struct step *s)
+{
+    if (!ps->copies_made || s->node->op != OP_COPY || !s->node->place)
+        return false;
+    const struct buffer *from = buffer_of(s->node->src[0]), *to = buffer_of(s->node->out);
+    if (from && to && from->backend == to->backend && from->device == to->device)
+        return false;
+    s->kernel = s->backend->api->transfer;
+    return true;
+}
+
 /* Steps for the nodes as they are now; those chosen before are taken over. */
-static int steps_make(struct plan_state *ps, const struct backend *b, struct hone_error *e)
+static int steps_make(struct plan_state *ps, struct hone_error *e)
 {
     struct plan *p = ps->plan;
     struct graph *g = p->graph;
@@ -245,33 +294,113 @@ static int steps_make(struct plan_state *ps, const struct backend *b, struct hon
         if (op_get(g->nodes[i]->op)->alias)
             continue;
         struct step *s = &p->steps[p->n_steps++];
-        *s = (struct step){.node = g->nodes[i], .backend = b};
+        *s = (struct step){.node = g->nodes[i], .backend = plan_backend(ps, g->nodes[i])};
         int k = o;
         while (k < n_old && old[k].node != s->node)
             k++;
         if (k < n_old) {
             *s = old[k];
             o = k + 1;
-        } else {
+        } else if (!step_transfers(ps, s)) {
             rc = step_choose(ps, s, e);
         }
     }
     return rc;
 }
 
-/* Also adds what kernels share to the end of the block of values: the most of any node, since they run one after the other. */
+const struct backend *plan_backend(const struct plan_state *s, const struct node *n)
+{
+    int n_backends;
+    return s->options->placement ? s->options->placement->list[n->place].backend : backend_list(&n_backends)[0];
+}
+
+int plan_device(const struct plan_state *s, const struct node *n)
+{
+    return s->options->placement ? s->options->placement->list[n->place].device : 0;
+}
+
+/* Also adds what kernels share to the end of each block of values: the most of any node, since they run one after the other. */
 static void measure_scratch(struct plan *p)
 {
-    size_t most = 0;
+    size_t most[MAX_PLACES] = {0};
     for (int i = 0; i < p->n_steps; i++) {
         const struct step *s = &p->steps[i];
         size_t bytes = s->kernel->scratch ? s->kernel->scratch(s->node) : 0;
         size_t shared = s->kernel->shared ? s->kernel->shared(s->node) : 0;
         p->scratch_bytes = bytes > p->scratch_bytes ? bytes : p->scratch_bytes;
-        most = shared > most ? shared : most;
+        most[s->node->place] = shared > most[s->node->place] ? shared : most[s->node->place];
     }
     p->shared_offset = (p->value_bytes + 63) / 64 * 64;
-    p->value_bytes = p->shared_offset + most;
+    p->value_bytes = p->shared_offset + most[0];
+    for (int i = 1; p->placement && i < p->placement->n; i++) {
+        struct plan_place *at = &p->places[i];
+        at->shared_offset = (at->bytes + 255) / 256 * 256;
+        at->bytes = at->shared_offset + most[i];
+    }
+}
+
+static int find_segments(struct plan *p, struct hone_error *e)
+{
+    if (!p->placement)
+        return 0;
+    p->segments = arena_array(p->graph->arena, (size_t)p->n_steps + 1, sizeof *p->segments);
+    if (!p->segments)
+        return err_set(e, HONE_ERESOURCE, "no memory for the plan");
+    for (int i = 0; i < p->n_steps; i++) {
+        struct segment *last = p->n_segments ? &p->segments[p->n_segments - 1] : NULL;
+        if (last && last->place == p->steps[i].node->place)
+            last->n++;
+        else
+            p->segments[p->n_segments++] = (struct segment){.first = i, .n = 1, .place = p->steps[i].node->place};
+    }
+    return 0;
+}
+
+static void segments_forget(struct plan *p, int place)
+{
+    for (int i = 0; i < p->n_segments; i++) {
+        struct segment *s = &p->segments[i];
+        if (!s->place || (place && place != s->place))
+            continue;
+        const struct place *at = &p->placement->list[s->place];
+        at->backend->api->graph_free(at->device, s->graph);
+        s->graph = NULL;
+        s->runs = 0;
+    }
+}
+
+void plan_release(struct plan *p)
+{
+    if (p)
+        segments_forget(p, 0);
+}
+
+void plan_bind(struct plan *p, void *block)
+{
+    segments_forget(p, 0);
+    p->block = block;
+    memory_bind(p);
+}
+
+void plan_bind_place(struct plan *p, int place, void *block)
+{
+    segments_forget(p, place);
+    p->places[place].block.data = block;
+    memory_bind(p);
+}
+
+/* What a plan has at each place. */
+static int places_make(struct plan *p, const struct placement *placement, struct hone_error *e)
+{
+    if (!placement || placement->n < 2)
+        return 0;
+    p->placement = placement;
+    p->places = arena_array(p->graph->arena, (size_t)placement->n, sizeof *p->places);
+    if (!p->places)
+        return err_set(e, HONE_ERESOURCE, "no memory for the plan");
+    for (int i = 1; i < placement->n; i++)
+        p->places[i].block = (struct buffer){.backend = placement->list[i].backend, .device = placement->list[i].device};
+    return 0;
 }
 
 /* Asks the guards of all fused collectives once for all steps: the answer depends on the plan and the gates alone. */
@@ -349,31 +478,41 @@ int plan_create(struct plan **out, struct graph *g, const struct plan_options *o
     if (rc)
         return rc;
     struct plan *p = arena_alloc(g->arena, sizeof *p);
-    struct plan_state ps = {.plan = p, .options = o};
+    struct plan_options options = *o;
+    if (o->placement && o->placement->n < 2)
+        options.placement = NULL;
+    struct plan_state ps = {.plan = p, .options = &options};
     if (p)
         *p = (struct plan){.graph = g,
                            .fuse_hits = arena_array(g->arena, N_FUSIONS, sizeof *p->fuse_hits),
                            .fuse_misses = arena_array(g->arena, N_FUSIONS, sizeof *p->fuse_misses)};
     if (!p || !p->fuse_hits || !p->fuse_misses)
         return err_set(e, HONE_ERESOURCE, "no memory for the plan");
-    int n_backends;
-    const struct backend *host = backend_list(&n_backends)[0];
-    rc = fuse_pass(&ps, FUSE_EARLY, host, e);
+    rc = places_make(p, options.placement, e);
+    place_nodes(&ps);
     if (!rc)
-        rc = steps_make(&ps, host, e);
+        rc = fuse_pass(&ps, FUSE_EARLY, e);
+    if (!rc)
+        rc = steps_make(&ps, e);
     if (!rc && !o->dry)
         rc = materialise_weights(&ps, e);
     if (!rc)
         rc = materialise_activations(&ps, e);
     if (!rc)
-        rc = fuse_pass(&ps, FUSE_LATE, host, e);
+        rc = fuse_pass(&ps, FUSE_LATE, e);
     if (!rc)
-        rc = steps_make(&ps, host, e);
+        rc = steps_make(&ps, e);
+    if (!rc && options.placement) {
+        rc = place_copies(&ps, e);
+        ps.copies_made = true;
+        rc = rc ? rc : steps_make(&ps, e);
+    }
     if (!rc)
         rc = memory_plan(p, e);
-    if (rc)
-        return rc;
-    rc = check_globs(p, o, e);
+    if (!rc)
+        rc = check_globs(p, o, e);
+    if (!rc)
+        rc = find_segments(p, e);
     if (rc)
         return rc;
     measure_scratch(p);
@@ -400,6 +539,7 @@ bool plan_stale(struct plan *p)
                 return true;
         }
     }
+    segments_forget(p, 0); /* a twin may have been packed to and fro, at another address */
     p->generation = weights_generation();
     return false;
 }

@@ -1,17 +1,20 @@
 /* plan.h: from a graph to something that can be run again and again: a kernel for every node, the reason for it, a place for
  * every value.
  *
- * The passes, in order: fuse nodes by named rewrites (fuse.h), choose a kernel for each node that runs (alias nodes never do), materialise
- * what the kernels want (packed weights, quantised activations), lay the values out in one block of memory. A plan depends on the
- * graph's shapes and the gates, never on positions or lengths (rule 3). */
+ * The passes, in order: give each node its place (place.h), fuse nodes by named rewrites (fuse.h), choose a kernel for each node that runs
+ * (alias nodes never do), materialise what the kernels want (packed weights, quantised activations, copies between places), lay the values
+ * out in one block of memory a place. A plan depends on the graph's shapes and the gates, never on positions or lengths (rule 3). */
 #ifndef GRAPH_PLAN_H
 #define GRAPH_PLAN_H
 
 #include "backends/backend.h"
 #include "graph/gates.h"
 #include "graph/graph.h"
+#include "graph/place.h"
 
 #include <stdatomic.h>
+
+enum { PLAN_INPUTS = 32 };
 
 struct passed_over {
     const struct kernel *kernel;
@@ -26,12 +29,38 @@ struct step {
     const struct gate *gate;    /* that decided, or NULL: the last in the table that fits */
     struct passed_over *passed; /* the candidates that were not taken, and why */
     int n_passed;
+    const char *moved; /* it runs on the host, since its own place has no kernel for it: why; NULL: it runs where it should */
+};
+
+/* What a plan has at one place. */
+struct plan_place {
+    struct buffer block; /* of values; data is the session's, from plan_bind_place */
+    size_t bytes;        /* that the block must have */
+    size_t shared_offset;
+    bool reads_inputs;   /* the front of the host's block is copied there before a run */
+};
+
+/* Steps one behind the other at one place: run without the host between them, and captured as one. */
+struct segment {
+    int first, n, place;
+    void *graph; /* NULL: not captured */
+    int runs;    /* so far, at these addresses */
+    bool uncaptured; /* it cannot be captured */
 };
 
 struct plan {
     struct graph *graph;
     struct step *steps;
     int n_steps;
+    const struct placement *placement; /* NULL: everything runs on the host */
+    struct plan_place *places;         /* [placement->n]; of the host only reads_inputs means nothing */
+    struct tensor *inputs[PLAN_INPUTS]; /* that are read at other places too */
+    int n_inputs;
+    size_t input_bytes;   /* all inputs, at the front of the host's block */
+    struct segment *segments; /* of a plan with a placement */
+    int n_segments;
+    int n_copies, n_moved; /* copy nodes between places; nodes that run on the host since their place has no kernel for them */
+    void *block;          /* from plan_bind */
     size_t value_bytes;   /* of the block that plan_bind wants */
     size_t scratch_bytes; /* a worker */
     size_t shared_offset; /* within the block: what kernels share among their workers */
@@ -51,9 +80,10 @@ struct plan_options {
     uint32_t fuse_off; /* a bit a fusion (enum fusion_id): off in this plan, since it declined the step at hand */
     bool dry;          /* only to be looked at: nothing is packed, and the plan must not run */
     struct pool *pool; /* packs weights; NULL: no weight changes its layout, and kernels that want another do not fit */
+    const struct placement *placement; /* outlives the plan; NULL: everything on the host */
 };
 
-/* Plans g, whose inputs the caller fills before each run. All memory is of g's arena. */
+/* Plans g, whose inputs the caller fills before each run. All memory is of g's arena, but for what plan_release gives back. */
 int plan_create(struct plan **out, struct graph *g, const struct plan_options *o, struct hone_error *e);
 /* The first fused step whose kernel declines to run now (or is made to, by a decline gate), with its reason; -1: none. To be asked before
  * each run; a plan with that fusion off then takes the step (rule 4). */
@@ -66,6 +96,10 @@ bool plan_stale(struct plan *p);
 /* Gives every value, and every input that has no data yet, its address within block (plan->value_bytes, aligned to 64). May
  * be called again with another block. */
 void plan_bind(struct plan *p, void *block);
+/* The same for a place that is not the host: places[place].bytes of its device's memory, aligned to 256. */
+void plan_bind_place(struct plan *p, int place, void *block);
+/* Gives back what was captured; p may be NULL. Before its arena is freed or reset. */
+void plan_release(struct plan *p);
 
 /* The layout that k wants weight w in (NULL: rows); false with the reason when w cannot have it. */
 bool kernel_layout(const struct kernel *k, const struct tensor *w, const struct layout **layout, struct reason *r);
@@ -93,7 +127,8 @@ struct run {
 /* A number that two ranks have alike if their plans meet at the same nodes with as many bytes, in the same order (comm_same). */
 uint64_t plan_collectives_hash(const struct plan *p);
 
-/* Runs the plan once: the one loop. 0, or the first failing kernel's code with the node's name. */
+/* Runs the plan once: the one loop. 0, or the first failing kernel's code with the node's name. When it returns all devices are done.
+ * The second and later runs of a plan without an observer replay what was captured in the second. */
 int plan_run(const struct plan *p, const struct run *r, struct hone_error *e);
 
 #endif

@@ -113,6 +113,11 @@ static int take_pair(struct arm *a, const char *word, const char *name, const ch
         return take_text(a, &s->type_k, ARM_TYPE_K, value);
     if (!strcmp(name, "-ctv"))
         return take_text(a, &s->type_v, ARM_TYPE_V, value);
+    if (!strcmp(name, "-ngl")) {
+        int layers;
+        int rc = take_number(&layers, word, value, -1, 1 << 20, e);
+        return rc ? rc : take_text(a, &s->n_gpu_layers, ARM_LAYERS, value);
+    }
     if (!strcmp(name, "--mask"))
         return take_text(a, &s->mask, ARM_MASK, value);
     if (!strcmp(name, "-sm"))
@@ -134,7 +139,7 @@ static int take_pair(struct arm *a, const char *word, const char *name, const ch
         return take_number(&s->poll, word, value, 0, 100, e);
     }
     if (*name == '-')
-        return err_set(e, HONE_EUSAGE, "arm: %s: an arm may set -t, -ub, --poll, -ctk, -ctv, -sm, -ts, -dev and --mask", word);
+        return err_set(e, HONE_EUSAGE, "arm: %s: an arm may set -t, -ub, --poll, -ctk, -ctv, -ngl, -sm, -ts, -dev and --mask", word);
     return add_gate(a, word, e);
 }
 
@@ -250,6 +255,7 @@ struct hone_session_params arm_params(const struct arm *a, int n_ctx)
     p.type_v = a->set.type_v;
     p.split_mode = a->set.split_mode;
     p.tensor_split = a->set.tensor_split;
+    p.n_gpu_layers = a->set.n_gpu_layers ? (int32_t)strtol(a->set.n_gpu_layers, NULL, 10) : -1;
     p.devices = a->set.devices;
     p.recipe = a->set.recipe;
     p.gates = a->set.gates;

@@ -16,6 +16,7 @@ struct arm_settings {
     const char *plugins; /* paths, a line each */
     const char *type_k, *type_v, *mask;
     const char *split_mode, *tensor_split, *devices;
+    const char *n_gpu_layers;
     int n_batch, n_threads, poll; /* tokens a step; poll -1: not said */
     bool strict;
 };
@@ -50,6 +51,7 @@ struct arm {
     X(ARM_POLL, "poll")                                                                                                        \
     X(ARM_TYPE_K, "type_k")                                                                                                    \
     X(ARM_TYPE_V, "type_v")                                                                                                    \
+    X(ARM_LAYERS, "n_gpu_layers")                                                                                              \
     X(ARM_MASK, "machine.features")                                                                                            \
     X(ARM_SPLIT, "split_mode")                                                                                                 \
     X(ARM_SHARES, "tensor_split")                                                                                              \
@@ -64,7 +66,7 @@ enum arm_word { ARM_WORDS(X) };
 /* Words, parted by white space; a part in double quotes keeps its spaces:
  *   base                        the common settings as they are (so is an empty spec)
  *   recipe=FILE model=FILE bin=FILE git=COMMIT env.NAME=VALUE
- *   -t=N -ub=N --poll=N -ctk=TYPE -ctv=TYPE --mask=FEATURES -sm=MODE -ts=A/B -dev=LIST
+ *   -t=N -ub=N --poll=N -ctk=TYPE -ctv=TYPE --mask=FEATURES -ngl=N -sm=MODE -ts=A/B -dev=LIST
  *   GATE=VALUE                  any other name=value
  *   FILE or COMMIT              by what it is: a program, a GGUF file, else a recipe; what is no file is a commit
  * HONE_EUSAGE or HONE_EINPUT with the word. arm_free in any case. */

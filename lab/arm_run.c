@@ -120,6 +120,7 @@ static void add_settings(struct words *w, const struct arm_settings *s)
     add_text(w, "-ctv", s->type_v);
     add_text(w, "-sm", s->split_mode);
     add_text(w, "-ts", s->tensor_split);
+    add_text(w, "-ngl", s->n_gpu_layers);
     add_text(w, "-dev", s->devices);
     add_text(w, "--recipe", s->recipe);
     add_lines(w, "--set", s->gates);
@@ -216,7 +217,7 @@ static const char *const fields[] = {"build",      "recipe",   "machine",       
                                      "cpu_strict", "poll",     "type_k",        "type_v",     "n_gpu_layers", "n_cpu_moe",
                                      "split_mode", "main_gpu", "no_kv_offload", "flash_attn", "devices",      "tensor_split",
                                      "load_mode",  "repack",   "kernels",       "fallbacks",  "declines",     "gates_unfit"};
-static const char *const following[] = {"kernels", "fallbacks", "declines", "gates_unfit"};
+static const char *const following[] = {"kernels", "fallbacks", "declines", "gates_unfit", "backends", "gpu_info"};
 /* The compiler and its flags should be the same. */
 static const char *const of_commit[] = {"build.binary", "build.version", "build.hash"};
 

@@ -122,7 +122,7 @@ static bool same_session(const struct bench_config *a, const struct bench_config
 {
     static const enum bench_param of_session[] = {BENCH_MODEL,    BENCH_TYPE_K,     BENCH_TYPE_V, BENCH_N_THREADS,
                                                   BENCH_CPU_MASK, BENCH_CPU_STRICT, BENCH_POLL,
-                                                  BENCH_SPLIT_MODE, BENCH_DEVICES, BENCH_TENSOR_SPLIT};
+                                                  BENCH_N_GPU_LAYERS, BENCH_SPLIT_MODE, BENCH_DEVICES, BENCH_TENSOR_SPLIT};
     for (size_t i = 0; i < sizeof of_session / sizeof *of_session; i++)
         if (strcmp(a->values[of_session[i]]->text, b->values[of_session[i]]->text) != 0)
             return false;
@@ -165,6 +165,7 @@ static int session_make(struct bench *b, const struct bench_config *c, struct ho
     b->params.split_mode = c->values[BENCH_SPLIT_MODE]->text;
     b->params.tensor_split = c->values[BENCH_TENSOR_SPLIT]->text;
     b->params.devices = c->values[BENCH_DEVICES]->text;
+    b->params.n_gpu_layers = (int32_t)number(c, BENCH_N_GPU_LAYERS);
     b->params.recipe = b->o->recipe;
     b->params.gates = b->o->gates;
     b->params.strict = b->o->strict;

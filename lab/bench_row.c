@@ -67,13 +67,22 @@ static json_t *commit_json(const struct bench_result *r)
     return json_stringn(commit ? commit : "", commit ? strcspn(commit, "-") : 0);
 }
 
+/* Whether layers went to a GPU, as the parameters say. */
+static bool on_gpu(const struct bench_result *r)
+{
+    const char *devices = r->config->values[BENCH_DEVICES]->text;
+    return r->config->values[BENCH_N_GPU_LAYERS]->number && strcmp(devices, "none") != 0 && strcmp(devices, "cpu") != 0 &&
+           bench_gpus(NULL, 0);
+}
+
 /* A failed test ran on no backend, and the moment makes it unique: no script joins it with another file's row (a field of CSV
  * cannot be null). */
 static json_t *backends_json(const struct bench_result *r)
 {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
-    return r->error[0] ? json_sprintf("none: failed at %lld.%09ld", (long long)now.tv_sec, now.tv_nsec) : json_string("CPU");
+    return r->error[0] ? json_sprintf("none: failed at %lld.%09ld", (long long)now.tv_sec, now.tv_nsec)
+                       : json_string(on_gpu(r) ? "CUDA,CPU" : "CPU");
 }
 
 static void set_subject(json_t *row, const struct bench_result *r)
@@ -85,7 +94,10 @@ static void set_subject(json_t *row, const struct bench_result *r)
     set(row, "build_commit", commit_json(r));
     set(row, "build_number", json_integer(build_number()));
     set(row, "cpu_info", json_string(cpu ? cpu : ""));
-    set(row, "gpu_info", json_string(""));
+    char gpu[128] = "";
+    if (on_gpu(r))
+        bench_gpus(gpu, sizeof gpu);
+    set(row, "gpu_info", json_string(gpu));
     set(row, "backends", backends_json(r));
     set_text(row, "model_filename", r, BENCH_MODEL);
     set(row, "model_type", text_json(m.type));

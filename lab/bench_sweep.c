@@ -7,6 +7,7 @@
  * a named member for each of the 32 parameters was tried on paper: every list needed its own default, loop and copy. */
 #include "lab/bench_sweep.h"
 
+#include "backends/backend.h"
 #include "engine/kv.h"
 #include "comm/comm.h"
 #include "formats/formats.h"
@@ -95,11 +96,33 @@ static int append(struct bench_list *l, int64_t number, int64_t second, const ch
     return 0;
 }
 
+int bench_gpus(char *name, size_t size)
+{
+    int n_backends, n = 0;
+    const struct backend *const *backends = backend_list(&n_backends);
+    if (size)
+        *name = 0;
+    for (int b = 0; b < n_backends; b++)
+        for (int i = 0; !backends[b]->host && i < backends[b]->n_devices(); i++) {
+            struct device_info d;
+            if (!n++ && size && !backends[b]->device(i, &d, NULL))
+                snprintf(name, size, "%s", d.name);
+        }
+    return n;
+}
+
+/* Whether it can be done here: what is about devices depends on the machine, too. */
+static bool possible(enum bench_param p, const char *text)
+{
+    bool of_devices = p == BENCH_N_GPU_LAYERS || p == BENCH_DEVICES || p == BENCH_TENSOR_SPLIT;
+    return !infos[p].here || word_in(infos[p].here, text) || (of_devices && bench_gpus(NULL, 0));
+}
+
 /* A value that was read: can this build do it? */
 static int accept(struct bench_sweep *s, enum bench_param p, int64_t number, int64_t second, const char *text,
                   struct hone_error *e)
 {
-    if (infos[p].here && !word_in(infos[p].here, text))
+    if (!possible(p, text))
         return refuse(p, text, strlen(text), infos[p].why, e);
     if (s->lists[p].n >= LIST_LIMIT)
         return refuse(p, text, strlen(text), "a list of more than 4096 values", e);

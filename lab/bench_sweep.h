@@ -34,6 +34,8 @@ struct bench_sweep {
     size_t inner;   /* of them with the same outer parameters */
 };
 
+/* GPUs of this machine that this build can use, and the first one's name; writes at most size bytes. */
+int bench_gpus(char *name, size_t size);
 /* Adds the values of one option; the sweep is zero at first. HONE_EUSAGE names the option, the value and the reason: it cannot
  * be read, or it can and this build cannot do it. */
 int bench_sweep_add(struct bench_sweep *s, enum bench_param p, const char *text, struct hone_error *e);

@@ -5,6 +5,10 @@
  * decides which kernels may run (their `needs`) and what they find when they ask the processor themselves; it is set anew for
  * each job.
  *
+ * Devices are opened by the children alone: a driver that was opened before a fork does not work behind it. So whether there is
+ * one is asked in a child that does nothing else. A kernel that breaks its device ends its child, and the next one begins with a
+ * device that works.
+ *
  * Seeds: a case's data depend on the check's seed and the case's name and op, not on which other cases were asked for, so a
  * fault is replayed by naming its case. */
 #include "lab/check.h"
@@ -15,6 +19,7 @@
 #include "graph/plan.h"
 #include "lab/case_file.h"
 #include "lab/isolate.h"
+#include "lab/on_device.h"
 #include "lab/shapes.h"
 
 #include <fnmatch.h>
@@ -22,8 +27,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-enum { LIMIT_MS = 20000, MAX_LAYOUTS = 128 };
+enum { LIMIT_MS = 20000, MAX_LAYOUTS = 128, BROKE_DEVICE = 97 };
 enum { FROM_OP, FROM_SHAPES, FROM_FUSION, FROM_FILE };
 
 /* ---- what is to be done */
@@ -86,7 +93,18 @@ static int add_kernels(struct check *c, const struct backend *b, const struct ke
     return 0;
 }
 
-/* Kernels of host backends; memory of other devices is not this check's yet, and none is built in. */
+/* Whether b has a device that its kernels run on. */
+static bool has_device(const struct backend *b)
+{
+    if (b->host)
+        return true;
+    int status = 0;
+    pid_t child = fork();
+    if (!child)
+        _exit(b->n_devices() > 0 && b->features(0) ? 0 : 1);
+    return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) && !WEXITSTATUS(status);
+}
+
 static int list_kernels(struct check *c, struct hone_error *e)
 {
     int n_backends, n, rc = 0;
@@ -94,7 +112,7 @@ static int list_kernels(struct check *c, struct hone_error *e)
     if (c->options.kernels)
         rc = add_kernels(c, backends[0], c->options.kernels, c->options.n_kernels, e);
     for (int b = 0; b < n_backends && !rc && !c->options.kernels; b++)
-        if (backends[b]->host) {
+        if (has_device(backends[b])) {
             const struct kernel *const *list = backends[b]->kernels(&n);
             rc = add_kernels(c, backends[b], list, n, e);
         }
@@ -189,13 +207,19 @@ static int list_cases(struct check *c, struct hone_error *e)
     return rc;
 }
 
+/* Masks are of the processor: a device's kernel runs under the first alone. */
+static int masks_of(const struct check *c, int kernel)
+{
+    return c->kernels[kernel].backend->host ? c->n_masks : 1;
+}
+
 /* Tells each of the check's jobs to `each`, by case, then kernel, then mask. */
 static void each_job(struct check *c, void (*each)(struct check *c, int n, int kernel, int mask, int tried))
 {
     int n = 0;
     for (int i = 0; i < c->n_cases; i++)
         for (int k = 0; k < c->n_kernels; k++)
-            for (int m = 0; m < c->n_masks && c->kernels[k].kernel->op == c->cases[i].op; m++)
+            for (int m = 0; m < masks_of(c, k) && c->kernels[k].kernel->op == c->cases[i].op; m++)
                 if (!c->lacks[k * c->n_masks + m])
                     each(c, n++, k, m, i);
 }
@@ -218,7 +242,7 @@ static int list_jobs(struct check *c, struct hone_error *e)
         return err_set(e, HONE_ERESOURCE, "no memory for a list of kernels");
     for (int k = 0; k < c->n_kernels; k++)
         for (int m = 0; m < c->n_masks; m++)
-            c->lacks[k * c->n_masks + m] = c->kernels[k].kernel->needs & ~c->masks[m].features;
+            c->lacks[k * c->n_masks + m] = c->kernels[k].backend->host && c->kernels[k].kernel->needs & ~c->masks[m].features;
     each_job(c, job_count);
     c->job_bytes = (size_t)c->n_jobs * sizeof *c->jobs;
     c->jobs = shared_alloc(c->job_bytes);
@@ -234,23 +258,26 @@ struct bench {
     struct check *c;
     struct trial_pools pools;
     struct pool *timed;                        /* the threads that perf times */
-    const struct layout *layouts[MAX_LAYOUTS]; /* that some kernel wants */
-    int n_layouts;
+    struct {
+        const struct layout *list[MAX_LAYOUTS];
+        int n;
+    } layouts[2]; /* that some kernel wants: of a host; of a device */
     struct specimen specimen; /* of case `at` */
     int at, rc;               /* -1: none; why it could not be made */
     struct hone_error error;
 };
 
-static void add_layout(struct bench *b, const struct layout *l)
+static void add_layout(struct bench *b, const struct backend *on, const struct layout *l)
 {
-    for (int i = 0; i < b->n_layouts; i++)
-        if (b->layouts[i] == l)
+    int which = !on->host, n = b->layouts[which].n;
+    for (int i = 0; i < n; i++)
+        if (b->layouts[which].list[i] == l)
             return;
-    if (l && b->n_layouts < MAX_LAYOUTS)
-        b->layouts[b->n_layouts++] = l;
+    if (l && n < MAX_LAYOUTS)
+        b->layouts[which].list[b->layouts[which].n++] = l;
 }
 
-/* Every layout that a weight could be in: that some kernel of the build wants, asked for or not. */
+/* Every layout that a weight could be in, in memory of a host or a device: that some kernel of the build wants there, asked for or not. */
 static void find_layouts(struct bench *b)
 {
     int n_backends, n;
@@ -258,13 +285,13 @@ static void find_layouts(struct bench *b)
     for (int i = 0; i < n_backends; i++) {
         const struct kernel *const *list = backends[i]->kernels(&n);
         for (int k = 0; k < n; k++) {
-            add_layout(b, list[k]->wants.layout);
+            add_layout(b, backends[i], list[k]->wants.layout);
             for (int f = 0; f < N_FORMATS && list[k]->wants.layout_for; f++)
-                add_layout(b, list[k]->wants.layout_for((enum format_id)f));
+                add_layout(b, backends[i], list[k]->wants.layout_for((enum format_id)f));
         }
     }
     for (int k = 0; k < b->c->n_kernels; k++)
-        add_layout(b, b->c->kernels[k].kernel->wants.layout);
+        add_layout(b, b->c->kernels[k].backend, b->c->kernels[k].kernel->wants.layout);
 }
 
 static int child_start(void *user, struct hone_error *e)
@@ -357,14 +384,21 @@ static void run_job(void *user, int i)
         return;
     }
     set_mask(&b->c->masks[j->mask]);
-    if (!trial_fits(k->backend, k->kernel, &b->specimen, b->c->masks[j->mask].features, &why)) {
+    unsigned features = k->backend->host ? b->c->masks[j->mask].features : k->backend->features(0);
+    if (!trial_fits(k->backend, k->kernel, &b->specimen, features, &why)) {
         snprintf(j->result.message, sizeof j->result.message, "%s", why.text);
         j->result.status = TRIAL_UNFIT;
         return;
     }
-    trial_run(&j->result, &b->specimen, k->kernel, b->layouts, b->n_layouts, &b->pools);
+    int where = !k->backend->host;
+    trial_run(&j->result, &b->specimen, k->backend, k->kernel, b->layouts[where].list, b->layouts[where].n, &b->pools);
+    if (j->result.status == TRIAL_FAULT && !k->backend->host && !on_device_works(k->backend, 0)) {
+        fprintf(stderr, "%s\n", j->result.message); /* what job_died tells */
+        fflush(stderr);
+        _exit(BROKE_DEVICE);
+    }
     struct hone_error e = {0};
-    if (j->result.status == TRIAL_OK && b->timed && perf_measure(&j->perf, &b->specimen, k->kernel, b->timed, &e)) {
+    if (j->result.status == TRIAL_OK && b->timed && perf_measure(&j->perf, &b->specimen, k->backend, k->kernel, b->timed, &e)) {
         j->result.status = TRIAL_FAULT;
         j->result.fault = FAULT_REFUSED;
         snprintf(j->result.message, sizeof j->result.message, "%.230s", e.message);

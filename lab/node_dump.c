@@ -6,6 +6,7 @@
 #include "lab/node_dump.h"
 
 #include "base/hash.h"
+#include "lab/node_copy.h"
 #include "model/gguf.h"
 
 #include <stdio.h>
@@ -19,6 +20,8 @@ static int each_result(struct node_dump *d, const struct step *s, result_fn *fn)
 {
     const struct node *n = s->node;
     int rc = 0;
+    if (!s->backend->host && s->kernel == s->backend->api->transfer)
+        return 0; /* what it moves was listed where it was made */
     for (int i = 0; i < n->n_parts && !rc; i++) {
         struct tensor *t = n->parts[i]->out;
         bool state = (t->base ? t->base : t)->kind == TENSOR_STATE;
@@ -109,8 +112,21 @@ static int take(struct node_dump *d, const struct step *s, struct tensor *t)
 static int after(void *user, const struct plan *p, int step, int64_t ns)
 {
     struct node_dump *d = user;
+    const struct step *s = &p->steps[step];
     (void)ns;
-    return each_result(d, &p->steps[step], take);
+    if (s->backend->host)
+        return each_result(d, s, take);
+    struct mirror m;
+    struct step seen = *s;
+    int rc = mirror_make(&m, s->node, &d->error);
+    if (rc)
+        return rc;
+    seen.node = m.node;
+    rc = mirror_load(&m, &d->error);
+    if (!rc)
+        rc = each_result(d, &seen, take);
+    mirror_free(&m);
+    return rc;
 }
 
 int node_dump_begin(struct node_dump *d, struct hone_session *s, struct hone_error *e)

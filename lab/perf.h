@@ -12,7 +12,8 @@ struct perf_result {
     struct cost cost; /* of the node as the kernel reads it */
 };
 
-/* Runs k on the specimen's first data set. Weights are packed as k wants them. */
-int perf_measure(struct perf_result *p, struct specimen *s, const struct kernel *k, struct pool *pool, struct hone_error *e);
+/* Runs k, of backend b, on the specimen's first data set. Weights are packed as k wants them. */
+int perf_measure(struct perf_result *p, struct specimen *s, const struct backend *b, const struct kernel *k, struct pool *pool,
+                 struct hone_error *e);
 
 #endif

@@ -5,11 +5,15 @@
  * runs in place, the two are compared, and what the kernel left is put back. So a state that a kernel changes in the wrong
  * cells is seen, and a fault does not spread: each node is judged on what it was given.
  *
+ * What ran on a device is judged on the host: a picture of the node (node_copy.h) is brought before it runs and again behind it, and
+ * from there on everything goes as above, on the picture.
+ *
  * The reference has a pool of its own: the session's threads wait in its barrier meanwhile, and sleep after a while. */
 #include "lab/shadow.h"
 
 #include "base/cpu.h"
 #include "lab/case_file.h"
+#include "lab/node_copy.h"
 #include "lab/texts.h"
 
 #include <fnmatch.h>
@@ -37,6 +41,8 @@ struct watcher {
     const struct shadow_options *o;
     struct pool *pool;
     const char *phase;
+    struct mirror mirror;  /* of the node at hand, where it runs on a device; */
+    struct step mirrored;  /* and its step, with the picture in the node's place */
     struct copies before, left; /* sources and states before a node; results behind it */
     int steps_done, steps_total;
     struct hone_error *e, error; /* e points to error: what the observer itself ran into */
@@ -145,7 +151,7 @@ static struct shadow_kernel *kernel_row(struct shadow *s, const struct step *ste
     struct shadow_kernel *k = &s->kernels[s->n_kernels < SHADOW_KERNELS - 1 ? s->n_kernels++ : SHADOW_KERNELS - 1];
     snprintf(k->kernel, sizeof k->kernel, "%s", name);
     k->op = step->node->op;
-    k->is_reference = !strcmp(step->kernel->variant, "ref");
+    k->is_reference = !strcmp(step->kernel->variant, "ref") || !strcmp(step->kernel->variant, "transfer"); /* bytes as they are */
     return k;
 }
 
@@ -284,10 +290,27 @@ static int result_apart(struct watcher *w, const struct step *s, struct tensor *
 
 /* ---- the observer */
 
+/* The step as it can be looked at: itself, or its picture as of now. NULL: *w->e says why. */
+static const struct step *picture(struct watcher *w, const struct step *s, bool make)
+{
+    if (s->backend->host)
+        return s;
+    if (make) {
+        mirror_free(&w->mirror);
+        if (mirror_make(&w->mirror, s->node, w->e))
+            return NULL;
+        w->mirrored = *s;
+        w->mirrored.node = w->mirror.node;
+    }
+    return mirror_load(&w->mirror, w->e) ? NULL : &w->mirrored;
+}
+
 static int watch_before(void *user, const struct plan *p, int i)
 {
     struct watcher *w = user;
-    const struct step *s = &p->steps[i];
+    const struct step *s = picture(w, &p->steps[i], true);
+    if (!s)
+        return w->e->code;
     w->before.n = w->left.n = 0;
     if (w->o->capture && !w->s->captured[0] && !fnmatch(w->o->capture, s->node->out->name, 0)) {
         int rc = case_file_write(w->o->capture_path, s->node, s->node->out->name, w->e);
@@ -305,8 +328,10 @@ static int watch_before(void *user, const struct plan *p, int i)
 static int watch_after(void *user, const struct plan *p, int i, int64_t ns)
 {
     struct watcher *w = user;
-    const struct step *s = &p->steps[i];
+    const struct step *s = picture(w, &p->steps[i], false);
     (void)ns;
+    if (!s)
+        return w->e->code;
     struct shadow_kernel *k = kernel_row(w->s, s);
     k->compared++;
     int rc = each_result(w, s, result_look);
@@ -395,6 +420,7 @@ int shadow_run(struct shadow *s, struct hone_session *session, const struct hone
 done:
     if (w) {
         pool_free(w->pool);
+        mirror_free(&w->mirror);
         copies_free(&w->before);
         copies_free(&w->left);
     }

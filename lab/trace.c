@@ -146,6 +146,20 @@ static int find_collectives(struct trace *t, const struct hone_session *s, struc
     return 0;
 }
 
+/* Of the place where most nodes run. */
+static int read_roof(struct trace *t, int n_threads, struct hone_error *e)
+{
+    int nodes[MAX_PLACES] = {0}, most = 0;
+    for (int i = 0; i < t->plan->n_steps; i++)
+        nodes[t->plan->steps[i].node->place]++;
+    for (int i = 1; i < MAX_PLACES; i++)
+        most = nodes[i] > nodes[most] ? i : most;
+    if (!most)
+        return bandwidth_read(n_threads, &t->roof, e);
+    const struct place *at = &t->plan->placement->list[most];
+    return at->backend->api->read_rate ? at->backend->api->read_rate(at->device, &t->roof, e) : 0;
+}
+
 int trace_run(struct trace *t, struct hone_session *s, const struct hone_model *m, const struct trace_options *o, struct hone_error *e)
 {
     *t = (struct trace){.repeats = o->repeats, .spin = session_spin(s), .skips = session_skips_all_reduce(s), .timed = o->timed};
@@ -177,7 +191,7 @@ int trace_run(struct trace *t, struct hone_session *s, const struct hone_model *
     if (!rc && o->repeats) {
         rc = measure(t, s, tokens, o, depth, e);
         if (!rc)
-            rc = bandwidth_read(o->n_threads, &t->roof, e);
+            rc = read_roof(t, o->n_threads, e);
         memcpy(t->declines, session_declines(s), N_FUSIONS * sizeof *t->declines);
     }
     if (!rc)
@@ -264,7 +278,7 @@ static json_t *node_json(const struct trace *t, int i)
     return json_pack("{s:s, s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:f, s:o}", "name", s->node->out->name, "op",
                      op_get(s->node->op)->name, "layer", s->node->layer, "kind", trace_layer_kind(t, i), "source", source, "out",
                      tensor_describe(s->node->out, shape, sizeof shape), "kernel", n->kernel, "reason",
-                     s->gate ? s->gate->text : "the fastest that fits", "ns", n->ns, "bytes", bytes, "flops", n->cost.flops,
+                     s->moved ? s->moved : s->gate ? s->gate->text : "the fastest that fits", "ns", n->ns, "bytes", bytes, "flops", n->cost.flops,
                      "bytes_per_second", rate, "share_of_roof", t->roof > 0 ? rate / t->roof : 0, "passed_over", passed_json(s));
 }
 
@@ -311,8 +325,8 @@ json_t *trace_json(const struct trace *t)
     }
     for (int i = 0; i < n_ops; i++)
         json_array_append_new(by_op, sum_json(t, &ops[i]));
-    json_t *all = json_pack("{s:i, s:i, s:f, s:f, s:f, s:f, s:i, s:o, s:o, s:o, s:o}", "schema_version", 1, "repeats", t->repeats, "step_ns", t->step_ns,
-                     "debug_spin", t->spin, "nodes_ns", sum, "read_roof", t->roof, "gates_unfit", t->plan->n_gates_unfit, "ops", by_op, "kinds", kinds_json(t),
+    json_t *all = json_pack("{s:i, s:i, s:f, s:f, s:f, s:f, s:i, s:i, s:i, s:o, s:o, s:o, s:o}", "schema_version", 1, "repeats", t->repeats, "step_ns", t->step_ns,
+                     "debug_spin", t->spin, "nodes_ns", sum, "read_roof", t->roof, "gates_unfit", t->plan->n_gates_unfit, "copies", t->plan->n_copies, "moved_to_host", t->plan->n_moved, "ops", by_op, "kinds", kinds_json(t),
                      "fusions", fusions_json(t), "nodes", nodes);
     if (t->collectives.n || t->collectives.devices > 1)
         json_object_set_new(all, "collectives", collectives_json(&t->collectives, t->timed));

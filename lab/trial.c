@@ -5,12 +5,15 @@
  * of each data set is held to the reference; all later ones must repeat its bits (rule 7), which is the sharper question and
  * the cheaper one. Seven threads are more than any case has rows of some shape: workers without work are a case of their own.
  *
+ * A device has no threads to vary: there the first number's runs are all.
+ *
  * A fault ends the trial: what follows from a first wrong write explains nothing. */
 #include "lab/trial.h"
 
 #include "comm/comm.h"
 #include "graph/materialise.h"
 #include "graph/plan.h"
+#include "lab/on_device.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -75,7 +78,9 @@ struct bench {
     struct trial_result *result;
     struct specimen *s;
     struct arrangement a;
+    const struct backend *on;
     const struct kernel *kernel;
+    struct on_device device; /* where `on` is no host */
     char *scratch; /* of each thread: `declared` bytes and a guard, `stride` in all; behind them what all share, and a guard */
     size_t declared, stride, shared;
     unsigned char *first[DATA_SETS][MAX_REGIONS]; /* results and states after the first run of a data set */
@@ -102,6 +107,13 @@ static void load(struct bench *b, int data, int call)
     for (int i = 0; i < b->a.n_regions; i++)
         region_load(&b->a.regions[i], data, REGION_NOTHING);
     memset(b->scratch, REGION_NOTHING, b->stride * MOST_THREADS + b->shared + SCRATCH_GUARD);
+}
+
+/* Up, run, down again. 0 or a code, with its message in *e. */
+static int run_on_device(struct bench *b, struct hone_error *e)
+{
+    int rc = on_device_load(&b->device, e);
+    return rc ? rc : on_device_run(&b->device, b->kernel, b->scratch + b->stride * MOST_THREADS, e);
 }
 
 static bool fail(struct bench *b, enum fault fault)
@@ -261,10 +273,14 @@ static bool run_once(struct bench *b, int pool, int data, int call)
     b->pool = b->pools->pools[pool];
     atomic_store(&b->code, 0);
     load(b, data, call);
-    pool_run(b->pool, run_worker, b);
+    struct hone_error e = {0};
+    if (b->on->host)
+        pool_run(b->pool, run_worker, b);
+    else
+        atomic_store(&b->code, run_on_device(b, &e));
     int code = atomic_load(&b->code);
     if (code) {
-        snprintf(o->message, sizeof o->message, "fits accepted the node, and run failed: %s", err_meaning(code));
+        snprintf(o->message, sizeof o->message, "fits accepted the node, and run failed: %.180s", e.code ? e.message : err_meaning(code));
         return fail(b, FAULT_REFUSED);
     }
     if (!nothing_else(b, data, o->threads))
@@ -276,7 +292,7 @@ static bool run_once(struct bench *b, int pool, int data, int call)
 
 static bool run_all(struct bench *b)
 {
-    for (int pool = 0; pool < TRIAL_POOLS; pool++) {
+    for (int pool = 0; pool < (b->on->host ? TRIAL_POOLS : 1); pool++) {
         if (!run_once(b, pool, 0, 1) || !run_once(b, pool, 0, 2))
             return false;
         if (b->s->n_data > 1 && !run_once(b, pool, 1, 1))
@@ -303,6 +319,8 @@ static bool arranged(struct bench *b, const struct layout *layout)
                          b->shared);
         if (!rc)
             rc = specimen_group(&b->comm, b->a.node, b->pools->pools[TRIAL_POOLS - 1], &e);
+        if (!rc && !b->on->host)
+            rc = on_device_open(&b->device, b->on, 0, b->s, &b->a, b->shared + SCRATCH_GUARD, &e);
         if (rc) {
             free(b->scratch);
             arrangement_free(&b->a);
@@ -317,7 +335,7 @@ static bool arranged(struct bench *b, const struct layout *layout)
     return fail(b, FAULT_REFUSED);
 }
 
-void trial_run(struct trial_result *r, struct specimen *s, const struct kernel *k, const struct layout *const *layouts,
+void trial_run(struct trial_result *r, struct specimen *s, const struct backend *on, const struct kernel *k, const struct layout *const *layouts,
                int n_layouts, const struct trial_pools *pools)
 {
     bool any = k->wants.any_layout, going = true;
@@ -327,13 +345,14 @@ void trial_run(struct trial_result *r, struct specimen *s, const struct kernel *
         const struct layout *l = i < 0 ? NULL : layouts[i];
         if (l && (!w || !weight_is_matrix(w) || l->format != w->format || (l->refuses && l->refuses(w->ne[0], tensor_rows(w)))))
             continue;
-        struct bench b = {.result = r, .s = s, .kernel = k, .pools = pools};
+        struct bench b = {.result = r, .s = s, .on = on, .kernel = k, .pools = pools};
         snprintf(r->layout, sizeof r->layout, "%s", l ? l->name : "");
         going = arranged(&b, l);
         if (!going)
             return;
         going = run_all(&b);
         comm_free(b.comm);
+        on_device_close(&b.device);
         free(b.scratch);
         arrangement_free(&b.a);
     }

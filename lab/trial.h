@@ -55,9 +55,9 @@ void trial_pools_free(struct trial_pools *p);
 
 /* May k run the specimen's node, as the planner would ask? features: of the device, or what a mask leaves of them. */
 bool trial_fits(const struct backend *b, const struct kernel *k, const struct specimen *s, unsigned features, struct reason *r);
-/* Runs kernel k of a host backend; only what fits. With layouts, for a kernel that reads any, in each of them that the weight
+/* Runs kernel k of backend b, on its device 0 where it is no host; only what fits. With layouts, for a kernel that reads any, in each of them that the weight
  * can have (n_layouts of them; rows always). *r is filled as it goes, so that a crash leaves in it how far it came. */
-void trial_run(struct trial_result *r, struct specimen *s, const struct kernel *k, const struct layout *const *layouts,
+void trial_run(struct trial_result *r, struct specimen *s, const struct backend *on, const struct kernel *k, const struct layout *const *layouts,
                int n_layouts, const struct trial_pools *pools);
 
 #endif

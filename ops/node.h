@@ -50,6 +50,7 @@ struct tensor {
     enum sharding sharding;
     int axis;              /* of a split one */
     struct buffer *buffer; /* where it lives; NULL: plain host memory */
+    struct tensor *twin;   /* the same in another memory, kept the same by its owner, and so on: of weights, and of the KV map */
     void *data;            /* address of the first element, once placed; of the packed copy where layout says so */
     const void *rows;      /* a weight: its rows in the mapped file, to which data goes back when it is unpacked */
     size_t packed_bytes;   /* of the packed copy that data points to, owned by the model; 0: none */
@@ -68,6 +69,7 @@ struct node {
     struct node **parts;
     int n_parts;
     int fusion; /* which one made it: enum fusion_id (graph/fuse.h) */
+    int place;  /* which of the plan's places runs it (graph/place.h); 0: the host */
     struct tensor *also[MAX_ALSO];
     int n_also;
 };

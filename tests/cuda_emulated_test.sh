@@ -26,6 +26,8 @@ for f in "$E"/backends/cuda/*.cu tests/emulated/emulated.cc; do
     ${CXX:-g++} -x c++ -std=gnu++20 -O1 -w -I"$E" -Itests/emulated -I. -Iinclude -c "$f" -o "$E/$(basename "$f").o"
 done
 ${CC:-gcc} -std=c17 -D_GNU_SOURCE -O1 -I"$E" -I. -Iinclude -c tests/emulated/check.c -o "$E/check.o"
+# The table of backends as it is without CUDA, so that the library's own kernels stay out.
+${CC:-gcc} -std=c17 -D_GNU_SOURCE -O1 -I. -Iinclude -c backends/backends.c -o "$E/backends.o"
 # shellcheck disable=SC2086
 ${CXX:-g++} "$E"/*.o "$B/libhone.a" $libs -lm -ldl -pthread -o "$E/check"
 if [ $# -gt 0 ]; then

@@ -18,13 +18,13 @@ allowed() {
     engine) echo "base formats ops graph comm backends model" ;;
     lab) echo "base formats ops graph comm backends model engine" ;;
     cmd) echo "base formats ops graph comm backends model engine lab" ;;
-    tests | tests/* | bench | examples | examples/*) echo "base formats ops graph comm backends backends/cpu backends/plugin model model/arch engine lab cmd tests tests/golden" ;;
+    tests | tests/* | bench | examples | examples/*) echo "base formats ops graph comm backends backends/cpu backends/cuda backends/plugin model model/arch engine lab cmd tests tests/golden" ;;
     *) echo "?" ;;
     esac
 }
 
 breaches=0
-files=$(git ls-files --cached --others --exclude-standard -- '*.c' '*.h' '*.cu' '*.cl' '*.def')
+files=$(git ls-files --cached --others --exclude-standard -- '*.c' '*.h' '*.cu' '*.cuh' '*.cl' '*.def')
 for file in $files; do
     dir=$(dirname "$file")
     [ "$dir" = include ] && continue

@@ -64,9 +64,9 @@ static const struct list_case list_cases[] = {
     {BENCH_POLL, "0-100+50", "0 50 100", NULL},
     {BENCH_POLL, "101", NULL, "0 to 100 are possible"},
     {BENCH_N_GPU_LAYERS, "-1,0", "-1 0", NULL},
-    {BENCH_N_GPU_LAYERS, "99", NULL, "-ngl 99: no GPU backend in this build"},
+    {BENCH_N_GPU_LAYERS, "99", NULL, "-ngl 99: there is no GPU here"},
     {BENCH_N_GPU_LAYERS, "-2147483648", NULL, "are possible"},
-    {BENCH_MAIN_GPU, "1", NULL, "no GPU backend in this build"},
+    {BENCH_MAIN_GPU, "1", NULL, "-dev names the devices"},
     {BENCH_TENSOR_SPLIT, "1,9", "1.00 9.00", NULL}, /* two configurations */
     {BENCH_TENSOR_SPLIT, "1/0", "1.00", NULL},
     {BENCH_TENSOR_SPLIT, "0.5;0", "0.50", NULL},

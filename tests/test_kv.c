@@ -175,17 +175,17 @@ static void test_heads(void **unused)
     (void)unused;
     struct kv kv;
     struct hone_error e = {0};
-    assert_done(kv_create(&kv, &odd, 16, 1, FORMAT_Q4_0, FORMAT_BF16, 0, &e), e); /* heads of 96 are whole blocks */
+    assert_done(kv_create(&kv, &odd, 16, 1, FORMAT_Q4_0, FORMAT_BF16, 0, NULL, &e), e); /* heads of 96 are whole blocks */
     assert_null(kv.k[0]);
     kv_free(&kv);
-    assert_int_equal(kv_create(&kv, &odd, 16, 1, FORMAT_F16, FORMAT_Q8_0, 0, &e), HONE_EUSAGE);
+    assert_int_equal(kv_create(&kv, &odd, 16, 1, FORMAT_F16, FORMAT_Q8_0, 0, NULL, &e), HONE_EUSAGE);
     assert_string_equal(
         e.message,
         "values cannot be kept as Q8_0 (-ctv): layer 1 has heads of 80, no multiple of its block of 32; f32, f16 and bf16 "
         "take heads of any size");
     e = (struct hone_error){0};
     layers[2].head_dim_k = 72;
-    assert_int_equal(kv_create(&kv, &odd, 16, 1, FORMAT_Q5_1, FORMAT_F32, 0, &e), HONE_EUSAGE);
+    assert_int_equal(kv_create(&kv, &odd, 16, 1, FORMAT_Q5_1, FORMAT_F32, 0, NULL, &e), HONE_EUSAGE);
     assert_non_null(strstr(e.message, "keys cannot be kept as Q5_1 (-ctk): layer 2 has heads of 72"));
     layers[2].head_dim_k = 96;
 }
@@ -215,14 +215,14 @@ static double context_that_fits(const struct model *m, enum format_id k, enum fo
 {
     struct kv kv;
     struct hone_error e = {0};
-    assert_int_equal(kv_create(&kv, m, 1 << 30, 1, k, v, promised, &e), HONE_ERESOURCE);
+    assert_int_equal(kv_create(&kv, m, 1 << 30, 1, k, v, promised, NULL, &e), HONE_ERESOURCE);
     const char *says = strstr(e.message, "enough for a context of ");
     if (!says || !strstr(e.message, format_get(k)->name) || !strstr(e.message, format_get(v)->name))
         fail_msg("%s", e.message);
     double n = strtod(says + strlen("enough for a context of "), NULL);
     assert_true(n >= 0 && n < 1 << 30);
     if (n >= 2) {
-        assert_done(kv_create(&kv, m, (int32_t)(0.9 * n), 1, k, v, promised, &e), e);
+        assert_done(kv_create(&kv, m, (int32_t)(0.9 * n), 1, k, v, promised, NULL, &e), e);
         kv_free(&kv);
     }
     return n;

@@ -49,7 +49,7 @@ static void test_sizes(void **unused)
     size_t one = 2 * 4 * (3 * 40 + 2 * 8 * 16);
     assert_int_equal(states_slot_bytes(&model), one);
     assert_int_equal(states_slot_bytes(&plain), 0);
-    assert_int_equal(states_create(&st, &model, 3, 4, &e), 0);
+    assert_int_equal(states_create(&st, &model, 3, 4, NULL, &e), 0);
     assert_int_equal(st.n_slots, 3 * (4 + 2));
     assert_true(st.bytes >= 18 * one && st.bytes < 18 * one + 4 * 64);
     assert_null(st.conv[1]);
@@ -61,10 +61,10 @@ static void test_sizes(void **unused)
     /* More than any machine has. */
     struct layer_memory huge = {.n_state_head = 4096, .state_dim_k = 4096, .state_dim_v = 4096};
     struct model large = {.n_layer = 1, .memory = &huge};
-    assert_int_equal(states_create(&st, &large, 64, 64, &e), HONE_ERESOURCE);
+    assert_int_equal(states_create(&st, &large, 64, 64, NULL, &e), HONE_ERESOURCE);
     assert_non_null(strstr(e.message, "GiB"));
     /* None at all: every call does nothing. */
-    assert_int_equal(states_create(&st, &plain, 2, 4, &e), 0);
+    assert_int_equal(states_create(&st, &plain, 2, 4, NULL, &e), 0);
     assert_int_equal(st.n_slots, 0);
     eval(&st, 1, 7);
     states_fork(&st, 0, 1);
@@ -78,7 +78,7 @@ static void test_an_eval(void **unused)
     (void)unused;
     struct states st;
     struct hone_error e = {0};
-    assert_int_equal(states_create(&st, &model, 2, 2, &e), 0);
+    assert_int_equal(states_create(&st, &model, 2, 2, NULL, &e), 0);
     states_begin(&st, 1);
     assert_int_equal(st.slots[2], -1); /* begins with zeros */
     int32_t first = st.slots[3];
@@ -106,7 +106,7 @@ static void test_what_is_kept(void **unused)
     (void)unused;
     struct states st;
     struct hone_error e = {0};
-    assert_int_equal(states_create(&st, &model, 1, 4, &e), 0);
+    assert_int_equal(states_create(&st, &model, 1, 4, NULL, &e), 0);
     eval(&st, 0, 100);
     for (int32_t p = 101; p <= 2000; p++) {
         eval(&st, 0, p);
@@ -140,7 +140,7 @@ static void test_forks(void **unused)
     struct states st;
     struct hone_error e = {0};
     struct rng r = rng_seed(7);
-    assert_int_equal(states_create(&st, &model, 5, 3, &e), 0);
+    assert_int_equal(states_create(&st, &model, 5, 3, NULL, &e), 0);
     int32_t length[5] = {0};
     for (int turn = 0; turn < 20000; turn++) {
         int32_t q = (int32_t)rng_below(&r, 5), other = (int32_t)rng_below(&r, 5);

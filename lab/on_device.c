@@ -1,0 +1,129 @@
+/* on_device.c: see on_device.h. Every region has memory of its own there, too, with the guards' bytes around it: the planner's
+ * one block would put the next value where the guard is. */
+#include "lab/on_device.h"
+
+#include "lab/node_copy.h"
+
+#include <string.h>
+
+enum { FLUSH = 256 << 20 }; /* five times the L2 of the largest device known */
+
+static const struct device_api *api_of(const struct on_device *d)
+{
+    return d->backend->api;
+}
+
+static int mirror(struct on_device *d, const struct region *r, struct hone_error *e)
+{
+    void *bytes;
+    if (d->n_mirrors == ON_DEVICE_MIRRORS)
+        return err_set(e, HONE_EFAULT, "a case of more than %d tensors", ON_DEVICE_MIRRORS);
+    int rc = api_of(d)->alloc(d->device, r->size, &bytes, e);
+    if (rc)
+        return rc;
+    d->mirrors[d->n_mirrors].region = r;
+    d->mirrors[d->n_mirrors++].bytes = bytes;
+    return 0;
+}
+
+static void place(void *user, struct tensor *copy, const struct tensor *of)
+{
+    struct on_device *d = user;
+    const struct tensor *root = of->base ? of->base : of;
+    copy->data = NULL;
+    for (int i = 0; i < d->n_mirrors && of->data; i++)
+        if (d->mirrors[i].region->tensor == root)
+            copy->data = d->mirrors[i].bytes + ((const unsigned char *)of->data - d->mirrors[i].region->bytes);
+}
+
+int on_device_open(struct on_device *d, const struct backend *b, int device, const struct specimen *s,
+                   const struct arrangement *a, size_t shared_bytes, struct hone_error *e)
+{
+    *d = (struct on_device){.backend = b, .device = device, .shared_bytes = shared_bytes};
+    void *shared = NULL;
+    int rc = b->api->stream_create(device, &d->stream, e);
+    for (int i = 0; i < s->n_regions && !rc; i++)
+        rc = mirror(d, &s->regions[i], e);
+    for (int i = 0; i < a->n_regions && !rc; i++)
+        rc = mirror(d, &a->regions[i], e);
+    if (!rc && shared_bytes)
+        rc = b->api->alloc(device, shared_bytes, &shared, e);
+    d->shared = shared;
+    d->node = rc ? NULL : node_copy(&d->arena, a->node, place, d);
+    if (!rc && !d->node)
+        rc = HONE_ERESOURCE;
+    if (!rc)
+        return 0;
+    on_device_close(d);
+    return err_set(e, rc, "no memory for case %s on the device", s->name);
+}
+
+void on_device_close(struct on_device *d)
+{
+    for (int i = 0; i < d->n_mirrors; i++)
+        api_of(d)->free(d->device, d->mirrors[i].bytes);
+    if (d->backend) {
+        api_of(d)->free(d->device, d->shared);
+        api_of(d)->free(d->device, d->flush);
+        api_of(d)->stream_free(d->device, d->stream);
+    }
+    arena_free(&d->arena);
+    memset(d, 0, sizeof *d);
+}
+
+int on_device_load(struct on_device *d, struct hone_error *e)
+{
+    int rc = 0;
+    for (int i = 0; i < d->n_mirrors && !rc; i++)
+        rc = api_of(d)->copy(d->device, d->stream, d->mirrors[i].bytes, d->mirrors[i].region->bytes, d->mirrors[i].region->size,
+                             e);
+    if (!rc && d->shared_bytes)
+        rc = api_of(d)->fill(d->device, d->stream, d->shared, REGION_NOTHING, d->shared_bytes, e);
+    return rc ? rc : api_of(d)->synchronise(d->device, d->stream, e);
+}
+
+static int launch(struct on_device *d, const struct kernel *k, struct hone_error *e)
+{
+    struct exec x = {.worker = {.ith = 0, .nth = 1}, .shared = d->shared, .stream = d->stream, .device = d->device};
+    int rc = api_of(d)->select(d->device, e);
+    if (rc)
+        return rc;
+    rc = k->run(&x, d->node);
+    return rc ? err_set(e, rc, "%s", api_of(d)->why()) : 0;
+}
+
+int on_device_run(struct on_device *d, const struct kernel *k, void *shared, struct hone_error *e)
+{
+    int rc = launch(d, k, e);
+    if (!rc)
+        rc = api_of(d)->synchronise(d->device, d->stream, e);
+    for (int i = 0; i < d->n_mirrors && !rc; i++)
+        rc = api_of(d)->copy(d->device, d->stream, d->mirrors[i].region->bytes, d->mirrors[i].bytes, d->mirrors[i].region->size,
+                             e);
+    if (!rc && shared && d->shared_bytes)
+        rc = api_of(d)->copy(d->device, d->stream, shared, d->shared, d->shared_bytes, e);
+    return rc ? rc : api_of(d)->synchronise(d->device, d->stream, e);
+}
+
+int on_device_time(struct on_device *d, const struct kernel *k, bool cold, int64_t *ns, struct hone_error *e)
+{
+    int rc = 0;
+    void *flush = d->flush;
+    if (cold && !flush) {
+        rc = api_of(d)->alloc(d->device, FLUSH, &flush, e);
+        d->flush = flush;
+    }
+    if (!rc && cold)
+        rc = api_of(d)->fill(d->device, d->stream, d->flush, 0, FLUSH, e);
+    if (!rc)
+        rc = api_of(d)->timer_start(d->device, d->stream, e);
+    if (!rc)
+        rc = launch(d, k, e);
+    return rc ? rc : api_of(d)->timer_stop(d->device, d->stream, ns, e);
+}
+
+bool on_device_works(const struct backend *b, int device)
+{
+    struct hone_error ignored = {0};
+    return !b->api->synchronise(device, NULL, &ignored);
+}

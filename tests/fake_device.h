@@ -1,0 +1,427 @@
+/* fake_device.h: a backend of pretended devices, so that all that the host does for a device is tested without one.
+ *
+ * Its memory is pages that nobody may touch but while the device works, so a pointer of a device that is followed on the host ends the
+ * test. Work is queued and done when the stream is synchronised, no sooner, with the addresses of when it was queued: a result that is
+ * read too early, or a buffer that is written too early, is wrong. What is captured is kept as a queue and queued again by a replay.
+ * Its kernels are the references; a second one for products wants packed weights and quantised activations. */
+#ifndef TESTS_FAKE_DEVICE_H
+#define TESTS_FAKE_DEVICE_H
+
+#include "test.h"
+
+#include "backends/backend.h"
+#include "base/arena.h"
+#include "base/mmap.h"
+#include "formats/layouts.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { FAKE_DEVICES = 2, FAKE_BLOCKS = 4096, FAKE_WORDS = 1 << 12 };
+static const size_t fake_space = 1ul << 30;
+
+static struct {
+    unsigned char *space; /* of all devices */
+    size_t used;
+    void *blocks[FAKE_BLOCKS];
+    size_t sizes[FAKE_BLOCKS];
+    int n_blocks, n_streams, n_graphs, n_host; /* alive */
+    size_t bytes, limit;                       /* alive; more than that is out of memory */
+    int launches, replays, copies, syncs;      /* so far; launches are of kernels, queued or captured */
+    uint64_t missing;                          /* a bit an op: no kernel of it fits */
+    uint64_t absent;                           /* a bit an op: there is no kernel of it */
+    int fail_op;                               /* a kernel of this op returns an error when it is launched; -1: none */
+    bool no_capture;                           /* captures fail */
+} fake = {.limit = SIZE_MAX, .fail_op = -1};
+
+struct fake_work {
+    struct fake_work *next;
+    void *to;
+    const void *from; /* NULL: fill with byte */
+    size_t bytes;
+    int byte;
+    struct node *node; /* NULL: a copy or fill */
+};
+
+struct fake_stream {
+    struct arena arena;   /* of what is queued */
+    struct arena *recorded; /* not NULL: capturing, into that */
+    struct fake_work *first, **last;
+};
+
+struct fake_graph {
+    struct arena arena;
+    struct fake_work *first;
+};
+
+static struct fake_stream fake_default[FAKE_DEVICES];
+
+static struct fake_stream *fake_stream_of(int device, void *stream)
+{
+    struct fake_stream *s = stream ? stream : &fake_default[device];
+    if (!s->last)
+        s->last = &s->first;
+    return s;
+}
+
+/* ---- memory */
+
+static void fake_open(bool open)
+{
+    assert_int_equal(mprotect(fake.space, fake_space, open ? PROT_READ | PROT_WRITE : PROT_NONE), 0);
+}
+
+static int fake_alloc(int device, size_t bytes, void **p, struct hone_error *e)
+{
+    if (!fake.space)
+        fake.space = mmap(NULL, fake_space, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    *p = NULL;
+    if (fake.bytes + bytes > fake.limit || fake.used + bytes + 512 > fake_space || fake.n_blocks == FAKE_BLOCKS)
+        return err_set(e, HONE_ERESOURCE, "fake%d has no memory for %zu bytes; %zu are in use", device, bytes, fake.bytes);
+    *p = fake.space + fake.used;
+    fake_open(true);
+    memset(*p, 0x7f, bytes); /* undefined contents */
+    fake_open(false);
+    fake.used += (bytes + 511) / 256 * 256;
+    fake.blocks[fake.n_blocks] = *p;
+    fake.sizes[fake.n_blocks++] = bytes;
+    fake.bytes += bytes;
+    return 0;
+}
+
+static void fake_free(int device, void *p)
+{
+    (void)device;
+    if (!p)
+        return;
+    int i = 0;
+    while (i < fake.n_blocks && fake.blocks[i] != p)
+        i++;
+    assert_true(i < fake.n_blocks);
+    fake_open(true);
+    memset(p, 0xee, fake.sizes[i]); /* who reads it on gets nonsense */
+    fake_open(false);
+    fake.bytes -= fake.sizes[i];
+    fake.n_blocks--;
+    fake.blocks[i] = fake.blocks[fake.n_blocks];
+    fake.sizes[i] = fake.sizes[fake.n_blocks];
+    if (!fake.n_blocks)
+        fake.used = 0;
+}
+
+static int fake_host_alloc(size_t bytes, void **p, struct hone_error *e)
+{
+    *p = aligned_alloc(64, (bytes + 64) / 64 * 64);
+    fake.n_host += *p != NULL;
+    return *p ? 0 : err_set(e, HONE_ERESOURCE, "no memory");
+}
+
+static void fake_host_free(void *p)
+{
+    fake.n_host -= p != NULL;
+    free(p);
+}
+
+/* ---- work */
+
+static struct arena *fake_room(struct fake_stream *s)
+{
+    return s->recorded ? s->recorded : &s->arena;
+}
+
+static void fake_queue(struct fake_stream *s, struct fake_work work)
+{
+    struct fake_work *w = arena_alloc(fake_room(s), sizeof *w);
+    assert_non_null(w);
+    *w = work;
+    w->next = NULL;
+    *s->last = w;
+    s->last = &w->next;
+}
+
+struct fake_seen {
+    const struct tensor *of[256];
+    struct tensor *is[256];
+    int n;
+};
+
+/* The node as it is now: a launch has its addresses from then on. */
+static struct tensor *fake_tensor(struct arena *a, struct fake_seen *seen, const struct tensor *t)
+{
+    if (!t)
+        return NULL;
+    for (int i = 0; i < seen->n; i++)
+        if (seen->of[i] == t)
+            return seen->is[i];
+    struct tensor *is = arena_alloc(a, sizeof *is);
+    assert_true(is && seen->n < 256);
+    *is = *t;
+    seen->of[seen->n] = t;
+    seen->is[seen->n++] = is;
+    is->base = fake_tensor(a, seen, t->base);
+    return is;
+}
+
+static struct node *fake_node(struct arena *a, struct fake_seen *seen, const struct node *n)
+{
+    struct node *is = arena_alloc(a, sizeof *is), **parts = arena_array(a, (size_t)n->n_parts, sizeof *parts);
+    assert_true(is && parts);
+    *is = *n;
+    is->parts = parts;
+    is->out = fake_tensor(a, seen, n->out);
+    for (int i = 0; i < n->n_src; i++)
+        is->src[i] = fake_tensor(a, seen, n->src[i]);
+    for (int i = 0; i < n->n_parts; i++)
+        parts[i] = fake_node(a, seen, n->parts[i]);
+    return is;
+}
+
+static int fake_run(const struct exec *x, const struct node *n)
+{
+    struct fake_seen seen = {.n = 0};
+    struct fake_stream *s = fake_stream_of(x->device, x->stream);
+    assert_int_equal(x->worker.nth, 1);
+    if ((int)n->op == fake.fail_op)
+        return HONE_EFAULT;
+    fake.launches++;
+    fake_queue(s, (struct fake_work){.node = fake_node(fake_room(s), &seen, n)});
+    return 0;
+}
+
+static void fake_do(const struct fake_work *w)
+{
+    if (w->node) {
+        size_t size = (node_scratch(w->node) + 127) / 64 * 64;
+        void *scratch = aligned_alloc(64, size);
+        assert_non_null(scratch);
+        node_reference(w->node, &(struct worker){.ith = 0, .nth = 1, .scratch = scratch, .scratch_size = size});
+        free(scratch);
+    } else if (w->from) {
+        memcpy(w->to, w->from, w->bytes);
+    } else {
+        memset(w->to, w->byte, w->bytes);
+    }
+}
+
+static int fake_synchronise(int device, void *stream, struct hone_error *e)
+{
+    struct fake_stream *s = fake_stream_of(device, stream);
+    (void)e;
+    assert_null(s->recorded);
+    fake.syncs++;
+    if (fake.space)
+        fake_open(true);
+    for (const struct fake_work *w = s->first; w; w = w->next)
+        fake_do(w);
+    if (fake.space)
+        fake_open(false);
+    s->first = NULL;
+    s->last = &s->first;
+    arena_free(&s->arena);
+    return 0;
+}
+
+static int fake_copy(int device, void *stream, void *to, const void *from, size_t bytes, struct hone_error *e)
+{
+    (void)e;
+    fake.copies++;
+    fake_queue(fake_stream_of(device, stream), (struct fake_work){.to = to, .from = from, .bytes = bytes});
+    return 0;
+}
+
+static int fake_fill(int device, void *stream, void *to, int byte, size_t bytes, struct hone_error *e)
+{
+    (void)e;
+    fake_queue(fake_stream_of(device, stream), (struct fake_work){.to = to, .byte = byte, .bytes = bytes});
+    return 0;
+}
+
+static int fake_transfer_run(const struct exec *x, const struct node *n)
+{
+    return fake_copy(x->device, x->stream, n->out->data, n->src[0]->data, tensor_nbytes(n->src[0]), NULL);
+}
+
+static int fake_stream_create(int device, void **stream, struct hone_error *e)
+{
+    (void)device, (void)e;
+    *stream = calloc(1, sizeof(struct fake_stream));
+    fake.n_streams++;
+    return 0;
+}
+
+static void fake_stream_free(int device, void *stream)
+{
+    (void)device;
+    if (!stream)
+        return;
+    assert_null(((struct fake_stream *)stream)->first); /* nobody leaves work undone */
+    arena_free(&((struct fake_stream *)stream)->arena);
+    free(stream);
+    fake.n_streams--;
+}
+
+/* ---- captures */
+
+static int fake_capture_begin(int device, void *stream, struct hone_error *e)
+{
+    struct fake_stream *s = fake_stream_of(device, stream);
+    if (fake.no_capture)
+        return err_set(e, HONE_EFAULT, "the fake device captures nothing");
+    struct fake_graph *g = calloc(1, sizeof *g);
+    /* What is queued already stays so: it runs before the replay. */
+    fake_synchronise(device, stream, e);
+    s->recorded = &g->arena;
+    return 0;
+}
+
+static int fake_capture_end(int device, void *stream, void **graph, struct hone_error *e)
+{
+    struct fake_stream *s = fake_stream_of(device, stream);
+    (void)e;
+    struct fake_graph *g = (struct fake_graph *)((char *)s->recorded - offsetof(struct fake_graph, arena));
+    g->first = s->first;
+    s->recorded = NULL;
+    s->first = NULL;
+    s->last = &s->first;
+    *graph = g;
+    fake.n_graphs++;
+    return 0;
+}
+
+static int fake_replay(int device, void *stream, void *graph, struct hone_error *e)
+{
+    (void)e;
+    fake.replays++;
+    for (const struct fake_work *w = ((struct fake_graph *)graph)->first; w; w = w->next)
+        fake_queue(fake_stream_of(device, stream), *w);
+    return 0;
+}
+
+static void fake_graph_free(int device, void *graph)
+{
+    (void)device;
+    if (!graph)
+        return;
+    arena_free(&((struct fake_graph *)graph)->arena);
+    free(graph);
+    fake.n_graphs--;
+}
+
+static int fake_timer_start(int device, void *stream, struct hone_error *e)
+{
+    return fake_synchronise(device, stream, e);
+}
+
+static int fake_timer_stop(int device, void *stream, int64_t *ns, struct hone_error *e)
+{
+    *ns = 1000;
+    return fake_synchronise(device, stream, e);
+}
+
+static int fake_select(int device, struct hone_error *e)
+{
+    (void)device, (void)e;
+    return 0;
+}
+
+static const char *fake_why(void)
+{
+    return "the fake kernel was told to fail";
+}
+
+/* ---- kernels */
+
+static bool fake_fits(const struct node *n, struct reason *r)
+{
+    return fake.missing & 1ull << n->op ? fits_not(r, "it was told not to fit") : true;
+}
+
+static const struct layout *fake_layout(enum format_id f)
+{
+    return f == FORMAT_Q4_0 ? &layout_q4_0_x16 : f == FORMAT_Q4_K ? &layout_q4_K_x16 : NULL;
+}
+
+static bool fake_packed_fits(const struct node *n, struct reason *r)
+{
+    if (!fake_layout(n->src[0]->format))
+        return fits_not(r, "no layout of this format");
+    return n->src[0]->ne[0] % 32 ? fits_not(r, "odd rows") : fake_fits(n, r);
+}
+
+#define OP(NAME, name) static const struct kernel fake_op_##name = {.op = OP_##NAME, .variant = "plain", .fits = fake_fits, .run = fake_run};
+#include "ops/ops.def"
+#undef OP
+/* Reads the embedding in whatever layout the head wants it. */
+static const struct kernel fake_lookup = {.op = OP_GET_ROWS, .variant = "plain", .wants.any_layout = true, .fits = fake_fits,
+                                          .run = fake_run};
+static const struct kernel fake_packed = {.op = OP_MUL_MAT, .variant = "packed",
+                                          .wants = {.layout_for = fake_layout, .quantized = true, .activation = FORMAT_A8},
+                                          .fits = fake_packed_fits, .run = fake_run};
+static const struct kernel *const fake_all[] = {
+#define OP(NAME, name) OP_##NAME == OP_GET_ROWS ? &fake_lookup : &fake_op_##name,
+#include "ops/ops.def"
+#undef OP
+    &fake_packed,
+};
+static const struct kernel fake_transfer = {.op = OP_COPY, .variant = "transfer", .run = fake_transfer_run};
+
+/* Those that are there now, in a list that stays valid. */
+static const struct kernel *const *fake_kernels(int *n)
+{
+    static const struct kernel *lists[16][sizeof fake_all / sizeof *fake_all];
+    static uint64_t absent[16];
+    static int counts[16], used;
+    for (int i = 0; i < used; i++)
+        if (absent[i] == fake.absent) {
+            *n = counts[i];
+            return lists[i];
+        }
+    assert_true(used < 16);
+    for (size_t k = 0; k < sizeof fake_all / sizeof *fake_all; k++)
+        if (!(fake.absent & 1ull << fake_all[k]->op))
+            lists[used][counts[used]++] = fake_all[k];
+    absent[used] = fake.absent;
+    *n = counts[used];
+    return lists[used++];
+}
+
+static int fake_n_devices(void)
+{
+    return FAKE_DEVICES;
+}
+
+static int fake_device(int i, struct device_info *info, struct hone_error *e)
+{
+    (void)e;
+    *info = (struct device_info){.units = 1, .memory_total = fake_space, .memory_free = (fake.limit < fake_space ? fake.limit : fake_space) - fake.bytes};
+    snprintf(info->name, sizeof info->name, "fake %d", i);
+    return 0;
+}
+
+static unsigned fake_features(int device)
+{
+    (void)device;
+    return 1;
+}
+
+static const char *fake_feature_name(unsigned bit)
+{
+    return bit == 1 ? "fake" : NULL;
+}
+
+static const struct device_api fake_api = {
+    .select = fake_select, .alloc = fake_alloc, .free = fake_free, .host_alloc = fake_host_alloc, .host_free = fake_host_free,
+    .stream_create = fake_stream_create, .stream_free = fake_stream_free, .copy = fake_copy, .fill = fake_fill,
+    .synchronise = fake_synchronise, .capture_begin = fake_capture_begin, .capture_end = fake_capture_end, .replay = fake_replay,
+    .graph_free = fake_graph_free, .timer_start = fake_timer_start, .timer_stop = fake_timer_stop, .why = fake_why,
+    .transfer = &fake_transfer,
+};
+
+static const struct backend fake_backend = {
+    .name = "fake", .api = &fake_api, .n_devices = fake_n_devices, .device = fake_device, .features = fake_features,
+    .feature_name = fake_feature_name, .kernels = fake_kernels,
+};
+
+#endif
