@@ -3,6 +3,7 @@
 
 #include "base/cpu.h"
 #include "graph/fuse.h"
+#include "lab/split.h"
 #include "lab/trace.h"
 
 #include <string.h>
@@ -124,7 +125,7 @@ static int record(const struct recording *rec, const struct trace *t)
     return rc || ended ? cmd_fail(&e) : 0;
 }
 
-static int print(const struct trace *t, const struct hone_model *m)
+static int print(const struct trace *t, const struct hone_model *m, const struct hone_session *session)
 {
     if (!strcmp(output_format, "chrome")) {
         output_format = "jsonl";
@@ -138,6 +139,7 @@ static int print(const struct trace *t, const struct hone_model *m)
     json_object_set_new(all, "model", json_string(m->model->gguf->path));
     json_object_set_new(all, "n_tokens", json_integer(n_prompt ? n_prompt : 1));
     json_object_set_new(all, "depth", json_integer(depth));
+    json_object_set_new(all, "split", split_json(session));
     return output_print(all);
 }
 
@@ -168,7 +170,7 @@ static int run(int n_args, char **args)
     if (!rc && !plan_only)
         rc = record(&rec, &t);
     if (!rc)
-        rc = print(&t, m);
+        rc = print(&t, m, s);
     trace_free(&t);
     hone_session_free(s);
     hone_model_close(m);

@@ -56,7 +56,8 @@ int shard_graph(struct shard *s, int rank, const struct graph *whole, const stru
 
 /* Gives the rank's weights that are not packed their rows: to be called behind planning (weights.h), before the first run. */
 int shard_settle(struct shard *s, int rank, struct pool *pool, struct hone_error *e);
-/* Bytes, in their stored format, of the weights that only this rank has, and of those that it shares with the others. */
+/* Bytes, in their stored format, of the weights that only this rank has, and of those that it shares with the others (without
+ * tables whose rows are looked up in the file). */
 void shard_bytes(const struct shard *s, int rank, double *own, double *mirrored);
 
 /* The cut as data: weights of the same name in all layers that are cut alike are one row. */

@@ -77,7 +77,7 @@ static int weight_report(struct shard *s, struct mark *m, bool looked_up, int *c
     const struct demand *d = looked_up ? NULL : demand_find(s, w);
     if (m->listed & kind)
         return 0;
-    if (!d && !m->listed)
+    if (!d && !looked_up) /* of a table the few rows that are looked up come into memory */
         s->mirrored_bytes += op_stored_bytes(w);
     m->listed |= kind;
     return d || tensor_rows(w) > 1 ? row_add(s, w, d, d ? "" : why_whole(s, w, looked_up), cap, e) : 0;
