@@ -29,8 +29,8 @@ add 'output matrix on its reference' 'double precision where the choice is made'
 
 # One thread in the comparison: on a busy machine two spend their time waiting for one another.
 start=$(date +%s)
-"$hone" iterate -m "$model" --all --as supervisor --measure-wrong --check '--n-prefill 16 --n-decode 2' --verify '--texts 4 -n 24' \
-    --bench '-p 0 -n 32 -r 3 --no-roof' --ab '-t 1 -d 192 --blocks 12 --sample 0.15' >"$out/table.txt"
+"$hone" iterate -m "$model" --all --as supervisor --measure-wrong --check '--n-prefill 16 --n-decode 2' --verify '--texts 3 -n 24' \
+    --bench '-p 0 -n 16 -r 3 --no-roof' --ab '-t 1 -d 48 --blocks 12 --sample 0.1' >"$out/table.txt"
 spent=$(($(date +%s) - start))
 "$hone" report --title 'Five ideas' --out "$out/report.html"
 
