@@ -397,7 +397,7 @@ static const struct op_case cases[] = {
      {Q(96, 4, 19), KV(F16, 96, 100, 4), KV(F16, 96, 100, 4), FROM(19, 70), SEQUENCE_0(19), IN_ORDER(100)},
      &(const struct attention_params){0.1f, 30, 24}},
     {"prefill_sequences",
-     {Q(64, 4, 40), KV(F16, 64, 200, 2), KV(F16, 64, 200, 2), RANDOM(40, 60), RANDOM(40, 4), SHUFFLED(60, 3, 200)},
+     {Q(64, 4, 40), KV(F16, 64, 200, 2), KV(F16, 64, 200, 2), RANDOM(40, 60), RANDOM(40, 3), SHUFFLED(60, 3, 200)},
      PLAIN(0.125f)},
     {"prefill_negative",
      {Q(64, 4, 20), KV(F16, 64, 40, 2), KV(F16, 64, 40, 2), FROM(20, -3), SEQUENCE_0(20), IN_ORDER(40)},

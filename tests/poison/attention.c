@@ -31,6 +31,8 @@ static int fits(const struct hone_node *n, char *why, size_t size)
         return refuse(why, size, "sinks");
     if (hone_number(n, "softcap", 0) != 0)
         return refuse(why, size, "a soft cap");
+    if (hone_number(n, "temperature", 0) != 0)
+        return refuse(why, size, "a temperature");
     if (n->src[5]->ne[0] > MOST || n->src[0]->ne[0] > MOST || n->src[2]->ne[0] > MOST)
         return refuse(why, size, "too long");
     return 1;
