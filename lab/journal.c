@@ -300,9 +300,9 @@ int journal_batch_end(struct journal *j, struct hone_error *e)
     return rc;
 }
 
-int store_place(struct journal *j, int64_t id, struct place *p, struct hone_error *e)
+int store_place(struct journal *j, int64_t id, struct record_place *p, struct hone_error *e)
 {
-    *p = (struct place){0};
+    *p = (struct record_place){0};
     if (!j->where && store_prepare(j, &j->where, "SELECT chain, number, kind, hash FROM record WHERE id = ?1", e))
         return e->code;
     sqlite3_bind_int64(j->where, 1, id);
@@ -325,7 +325,7 @@ int store_place(struct journal *j, int64_t id, struct place *p, struct hone_erro
     return rc;
 }
 
-int store_run(struct journal *j, int64_t id, struct place *p, struct hone_error *e)
+int store_run(struct journal *j, int64_t id, struct record_place *p, struct hone_error *e)
 {
     int rc = store_place(j, id, p, e);
     if (!rc && strcmp(p->kind, "run") != 0)
@@ -517,7 +517,7 @@ struct add_work {
 static int add_work(struct journal *j, void *user, struct hone_error *e)
 {
     struct add_work *w = user;
-    struct place p;
+    struct record_place p;
     json_t *body = NULL;
     char *text = NULL;
     int rc = store_run(j, w->run, &p, e);
@@ -569,7 +569,7 @@ int journal_run_end(struct journal *j, int64_t run, json_t *outcome, struct hone
 
 int journal_supersede(struct journal *j, int64_t by, int64_t old, const char *why, struct hone_error *e)
 {
-    struct place p;
+    struct record_place p;
     if (!j)
         return 0;
     if (store_run(j, old, &p, e))

@@ -166,7 +166,7 @@ static int export_row(struct journal *j, sqlite3_stmt *s, const char *text, FILE
 int journal_export(struct journal *j, int64_t run, FILE *to, int64_t *n, struct hone_error *e)
 {
     struct hone_error own = {0};
-    struct place p = {0};
+    struct record_place p = {0};
     sqlite3_stmt *s = NULL;
     char *text = NULL;
     *n = 0;

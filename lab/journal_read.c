@@ -365,7 +365,7 @@ int journal_get(struct journal *j, int64_t id, json_t **run, struct hone_error *
 {
     struct hone_error own = {0};
     static const struct journal_filter all;
-    struct place p;
+    struct record_place p;
     struct run_row row = {0};
     struct reader r = {.j = j, .filter = &all, .identities = json_object()};
     struct listing l;
@@ -448,7 +448,7 @@ static json_t *in_order(json_t *records)
 int journal_records(struct journal *j, int64_t run, const char *kind, json_t **records, struct hone_error *e)
 {
     struct hone_error own = {0};
-    struct place p;
+    struct record_place p;
     sqlite3_stmt *s = NULL, *remarks = NULL;
     json_t *list = json_array();
     *records = NULL;
@@ -507,7 +507,7 @@ int journal_each_sample(struct journal *j, int64_t run, int (*each)(void *user, 
                         struct hone_error *e)
 {
     struct hone_error own = {0};
-    struct place p;
+    struct record_place p;
     sqlite3_stmt *s = NULL;
     int rc = store_run(j, run, &p, &own), stop = 0;
     rc = rc ? rc

@@ -75,7 +75,7 @@ static struct journal_series *series_for(struct journal_series_list *l, const ch
 int journal_series(struct journal *j, int64_t run, struct journal_series_list *out, struct hone_error *e)
 {
     struct hone_error own = {0};
-    struct place p;
+    struct record_place p;
     sqlite3_stmt *s = NULL;
     size_t last = 0;
     *out = (struct journal_series_list){0};

@@ -88,12 +88,12 @@ int schema_open(struct journal *j, bool *older, struct hone_error *e);
 int store_insert(struct journal *j, int64_t chain, const struct record *r, const struct sha256 *hash, int64_t *id,
                  struct hone_error *e);
 /* Where record `id` stands. HONE_EINPUT when there is none. hash: 65 bytes, or NULL. */
-struct place {
+struct record_place {
     int64_t chain, number;
     char kind[16], hash[65];
 };
-int store_place(struct journal *j, int64_t id, struct place *p, struct hone_error *e);
-int store_run(struct journal *j, int64_t id, struct place *p, struct hone_error *e); /* and it is a run */
+int store_place(struct journal *j, int64_t id, struct record_place *p, struct hone_error *e);
+int store_run(struct journal *j, int64_t id, struct record_place *p, struct hone_error *e); /* and it is a run */
 /* Runs work(user) in a transaction of its own, or in the batch that is open. */
 int store_transaction(struct journal *j, int (*work)(struct journal *j, void *user, struct hone_error *e), void *user,
                       struct hone_error *e);
