@@ -156,7 +156,7 @@ static int read_roof(struct trace *t, int n_threads, struct hone_error *e)
         most = nodes[i] > nodes[most] ? i : most;
     if (!most)
         return bandwidth_read(n_threads, &t->roof, e);
-    const struct record_place *at = &t->plan->placement->list[most];
+    const struct place *at = &t->plan->placement->list[most];
     return at->backend->api->read_rate ? at->backend->api->read_rate(at->device, &t->roof, e) : 0;
 }
 
