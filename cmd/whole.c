@@ -9,13 +9,26 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static bool is_file(const char *path, const struct stat *there)
+{
+    struct stat one;
+    return path && stat(path, &one) == 0 && one.st_dev == there->st_dev && one.st_ino == there->st_ino;
+}
+
 int whole_check(const char *path, const char *option)
 {
     struct stat there;
     if (!*path || strlen(path) > WHOLE_PATH - 64)
         return cmd_refuse(HONE_EUSAGE, "%s: '%.60s' is no file name", option, path);
-    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
+    if (stat(path, &there))
+        return 0;
+    if (!S_ISREG(there.st_mode))
         return cmd_refuse(HONE_EUSAGE, "%s %s: not a regular file", option, path);
+    char journal[4096];
+    if (is_file(model_args.model, &there))
+        return cmd_refuse(HONE_EUSAGE, "%s %s: that is the model", option, path);
+    if (is_file(cmd_journal_path(journal, sizeof journal, false), &there))
+        return cmd_refuse(HONE_EUSAGE, "%s %s: that is the journal", option, path);
     return 0;
 }
 

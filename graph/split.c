@@ -54,8 +54,10 @@ bool split_union(struct split *out, struct arena *a, const struct split *x, cons
     struct piece *list = arena_array(a, (size_t)x->n_pieces + (size_t)y->n_pieces + 1, sizeof *list);
     if (!list)
         return false;
-    memcpy(list, x->pieces, (size_t)x->n_pieces * sizeof *list);
-    memcpy(list + x->n_pieces, y->pieces, (size_t)y->n_pieces * sizeof *list);
+    for (int i = 0; i < x->n_pieces; i++) /* one that is empty has no pieces to copy from */
+        list[i] = x->pieces[i];
+    for (int i = 0; i < y->n_pieces; i++)
+        list[x->n_pieces + i] = y->pieces[i];
     join(out, list, x->n_pieces + y->n_pieces, x->axis);
     return true;
 }

@@ -31,6 +31,16 @@ for target in pipe folder; do
     expect 2 "$hone" report --out "$tmp/$target"
 done
 [ -p "$tmp/pipe" ] || fail "the pipe is gone"
+# Nor over the journal or the model.
+expect 2 "$hone" journal export --out "$HONE_JOURNAL"
+expect 2 "$hone" report --out "$HONE_JOURNAL"
+expect 0 "$hone" journal verify
+"$hone" synth smollm2-135m Q4_0 "$tmp/m.gguf" --layers 1 --vocab 512 >/dev/null 2>&1
+before=$(cksum <"$tmp/m.gguf")
+expect 2 "$hone" eval -m "$tmp/m.gguf" --tokens 1 --save-session "$tmp/m.gguf"
+expect 2 "$hone" tune -m "$tmp/m.gguf" --out "$tmp/m.gguf"
+expect 2 "$hone" perplexity -m "$tmp/m.gguf" -f README.md --kl-base-save "$tmp/m.gguf"
+[ "$(cksum <"$tmp/m.gguf")" = "$before" ] || fail "the model was written over"
 expect 2 "$hone" perplexity -m /nowhere.gguf -f README.md --kl-base-save "$tmp/pipe"
 
 echo kept >"$tmp/real"
