@@ -385,7 +385,8 @@ int rig_open(struct rig *r, struct arm *arms, int n_arms, const struct rig_optio
     }
     if (!rc) {
         choose_length(r, run_s);
-        r->sample_s += r->test.repeats * r->run_s;
+        /* The first session packs the weights, later ones find them so: what they cost is a plan and a warm-up, about as much again. */
+        r->sample_s = r->test.repeats * r->run_s + (o->in_process ? r->test.repeats * r->run_s : r->sample_s);
     }
     return rc;
 }
