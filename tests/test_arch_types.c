@@ -205,16 +205,16 @@ static void mixed(const char *path, const char *name)
     char what[140];
     for (int j = 0; j < N_FORMATS_OF_FILES; j++)
         all |= 1u << formats[j];
-#ifdef HONE_SANITIZED
-    const int step = N_FORMATS_OF_FILES;
-#else
     const int step = N_FORMATS_OF_FILES / 2;
-#endif
     for (int first = 0; first < N_FORMATS_OF_FILES; first += step) {
         used |= write_mixed(path, made, first);
         snprintf(what, sizeof what, "%s in all types, from number %d on", name, first);
         double error = check_model(made, what);
         print_message("%s: %.2g\n", what, error);
+#ifdef HONE_SANITIZED
+        if ((used & all) == all) /* a model of fewer matrices than formats needs another turn */
+            break;
+#endif
     }
     if ((used & all) != all)
         fail_msg("%s: formats %x of %x", name, used & all, all);
