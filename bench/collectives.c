@@ -20,8 +20,8 @@
 #endif
 
 struct rank {
-    struct comm *comm;
-    int processor; /* to stay on; -1: mpirun says where */
+    _Alignas(64) struct comm *comm; /* ranks write rc while others run: each has its own lines */
+    int processor;                  /* to stay on; -1: mpirun says where */
     int64_t n;
     int runs, rc;
     bool theirs; /* MPI_Allreduce */
@@ -109,7 +109,7 @@ static int local(int ranks, int64_t n, int runs)
 {
     struct comm_params p = {.n_workers = 1, .poll = 100};
     struct comm *ends[COMM_MAX_RANKS];
-    struct rank *list = calloc((size_t)ranks, sizeof *list);
+    struct rank *list = aligned_alloc(64, (size_t)ranks * sizeof *list);
     pthread_t *threads = calloc((size_t)ranks, sizeof *threads);
     double *all = calloc((size_t)ranks * (size_t)runs, sizeof *all);
     struct hone_error e = {0};

@@ -30,9 +30,10 @@ enum {
 
 struct seat {
     _Alignas(64) atomic_uint seq; /* collectives that this rank has come to */
-    atomic_uint sleepers;         /* who wait for it to grow */
     struct comm_block block[2];   /* what it brings, by the number's last bit */
-    _Alignas(64) atomic_bool left;
+    _Alignas(64) atomic_uint
+        sleepers; /* who wait for the number to grow: looked at after it was told, when others already have its line */
+    atomic_bool left;
 };
 
 struct group {
@@ -43,7 +44,7 @@ struct group {
 };
 
 struct local {
-    struct comm base;
+    _Alignas(64) struct comm base; /* counts in lines that no other rank writes */
     struct group *group;
 };
 
@@ -201,7 +202,7 @@ int comm_local_create(struct comm **ranks, int n, const struct comm_params *p, s
     g->n = n;
     int rc = 0, made = 0;
     for (; made < n && !rc; made += !rc) {
-        struct local *l = calloc(1, sizeof *l);
+        struct local *l = aligned_alloc(64, sizeof *l);
         rc = l ? comm_init(&l->base, &local_transport, made, n, p, e) : err_set(e, HONE_ERESOURCE, "no memory for %d ranks", n);
         if (rc) {
             free(l);
