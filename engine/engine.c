@@ -1,4 +1,4 @@
-/* engine.c: the model side of the public library: open, ask, tokenize. Sessions are in session.c. */
+/* engine.c: the model side of the public library: open, ask, tokenize. Sessions are in session.h and its files. */
 #include "engine/cuts.h"
 #include "engine/engine.h"
 

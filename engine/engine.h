@@ -32,11 +32,12 @@ void session_observe(struct hone_session *s, const struct observer *o);
 double session_spin(const struct hone_session *s);
 /* Whether debug.skip_all_reduce leaves collectives out: the output is wrong, and nothing is a result. */
 bool session_skips_all_reduce(const struct hone_session *s);
-/* The session's own rank's end of its group; NULL: one device. A failed step ends the group; the next one makes another. Steps that were run so far, chunk by chunk, on every rank alike. Ranks that meet before
- * each collective (comm_set_timed), between steps. */
+/* The session's own rank's end of its group; NULL: one device. A failed step ends the group; the next one makes another. */
 struct comm;
 const struct comm *session_comm(const struct hone_session *s);
+/* Steps that were run so far, chunk by chunk, on every rank alike. */
 int64_t session_graphs(const struct hone_session *s);
+/* Ranks that meet before each collective (comm_set_timed), between steps. */
 void session_set_timed(struct hone_session *s, bool timed);
 /* Bytes of the KV cells, of the recurrent states with their snapshots, and of the values and scratch of the plans made so far. */
 size_t session_kv_bytes(const struct hone_session *s);

@@ -8,6 +8,7 @@
 
 #include "base/mmap.h"
 #include "formats/formats.h"
+#include "graph/gates.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -113,21 +114,51 @@ int settings_take(struct settings *s, char *text, const char *source, struct hon
     return rc;
 }
 
-int settings_of_file(struct settings *s, const char *path, struct hone_error *e)
+/* The text of a recipe file: malloc'd. */
+static int recipe_text(char **text, const char *path, struct hone_error *e)
 {
     struct mapping m;
-    *s = (struct settings){0};
-    if (mapping_open(&m, path, e))
-        return e->code;
-    char *text = m.size <= RECIPE_LIMIT ? malloc(m.size + 1) : NULL;
-    int rc = text ? 0 : err_set(e, HONE_EINPUT, "%s: %zu bytes is no recipe", path, m.size);
-    if (!rc) {
+    int rc = mapping_open(&m, path, e);
+    if (rc)
+        return rc;
+    char *copy = m.size <= RECIPE_LIMIT ? malloc(m.size + 1) : NULL;
+    if (!copy) {
+        rc = err_set(e, HONE_EINPUT, "%s: %zu bytes is no recipe", path, m.size);
+    } else {
         if (m.size)
-            memcpy(text, m.data, m.size);
-        text[m.size] = 0;
-        rc = settings_take(s, text, path, e);
+            memcpy(copy, m.data, m.size);
+        copy[m.size] = 0;
+        if (strlen(copy) != m.size)
+            rc = err_set(e, HONE_EINPUT, "%s: a NUL at offset %zu", path, strlen(copy));
     }
-    free(text);
     mapping_close(&m);
+    if (rc)
+        free(copy);
+    else
+        *text = copy;
+    return rc;
+}
+
+int settings_of_file(struct settings *s, const char *path, struct hone_error *e)
+{
+    char *text = NULL;
+    *s = (struct settings){0};
+    int rc = recipe_text(&text, path, e);
+    if (!rc)
+        rc = settings_take(s, text, path, e);
+    free(text);
+    return rc;
+}
+
+int settings_and_gates(struct settings *s, struct gates *g, const char *path, struct hone_error *e)
+{
+    char *text = NULL;
+    *s = (struct settings){0};
+    int rc = recipe_text(&text, path, e);
+    if (!rc)
+        rc = settings_take(s, text, path, e);
+    if (!rc && gates_parse(g, text, path, e))
+        rc = e->code = HONE_EINPUT;
+    free(text);
     return rc;
 }

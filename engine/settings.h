@@ -12,6 +12,8 @@
 
 enum { SETTINGS_MAX_PLUGINS = 8 };
 
+struct gates; /* graph/gates.h */
+
 struct settings {
     char type_k[16], type_v[16]; /* "": not said */
     int n_threads;               /* 0: not said */
@@ -24,5 +26,7 @@ struct settings {
 int settings_take(struct settings *s, char *text, const char *source, struct hone_error *e);
 /* The settings of a recipe file. */
 int settings_of_file(struct settings *s, const char *path, struct hone_error *e);
+/* The same, with its gates behind those that *g has. */
+int settings_and_gates(struct settings *s, struct gates *g, const char *path, struct hone_error *e);
 
 #endif

@@ -1,0 +1,126 @@
+/* session_facts.c: what the lab asks of a session, and the two things that it sets: whom runs are shown to, and that a session only
+ * plans. Memory is of all ranks in this process; of ranks in others their weights alone are known, which every process works out
+ * from the split. */
+#include "engine/session.h"
+
+const struct decline *session_declines(const struct hone_session *s)
+{
+    return s->declines;
+}
+
+void session_set_dry(struct hone_session *s)
+{
+    s->dry = true;
+}
+
+void session_observe(struct hone_session *s, const struct observer *o)
+{
+    s->observer = o;
+}
+
+double session_spin(const struct hone_session *s)
+{
+    return s->spin;
+}
+
+int64_t session_graphs(const struct hone_session *s)
+{
+    return s->graphs;
+}
+
+void session_set_timed(struct hone_session *s, bool timed)
+{
+    if (s->ranks)
+        ranks_set_timed(s->ranks, timed);
+}
+
+bool session_skips_all_reduce(const struct hone_session *s)
+{
+    return gates_skip_all_reduce(&s->gates);
+}
+
+int session_ranks(const struct hone_session *s)
+{
+    return s->ranks ? s->ranks->spec.n : 1;
+}
+
+const struct shard *session_shard(const struct hone_session *s)
+{
+    return s->ranks ? s->ranks->cut->shard : NULL;
+}
+
+int session_rank(const struct hone_session *s)
+{
+    return s->ranks ? s->ranks->first : 0;
+}
+
+const struct comm *session_comm(const struct hone_session *s)
+{
+    return s->ranks ? s->ranks->comm : NULL;
+}
+
+void session_rank_memory(const struct hone_session *s, int rank, struct rank_memory *m)
+{
+    *m = (struct rank_memory){.here = true, .threads = s->params.n_threads, .kv = s->kv.bytes, .states = s->states.bytes,
+                              .values = s->value_bytes + s->scratch_stride * (size_t)s->params.n_threads};
+    for (int i = 1; i < s->places.placement.n; i++)
+        m->values += s->places.values[i].bytes;
+    if (s->ranks)
+        shard_bytes(s->ranks->cut->shard, rank, &m->weights, &m->mirrored);
+    if (s->ranks && rank != s->ranks->first && (rank < s->ranks->first || rank > s->ranks->first + s->ranks->n_others)) {
+        *m = (struct rank_memory){.threads = s->ranks->spec.threads[rank], .weights = m->weights, .mirrored = m->mirrored};
+    } else if (s->ranks && rank > s->ranks->first) {
+        const struct rank *k = &s->ranks->others[rank - s->ranks->first - 1];
+        m->threads = pool_size(k->pool);
+        m->kv = k->kv.bytes;
+        m->states = k->states.bytes;
+        m->values = k->value_bytes + k->scratch_stride * (size_t)m->threads;
+    }
+}
+
+const struct plan *session_rank_plan(const struct hone_session *s, const struct plan *own, int rank)
+{
+    int other = s->ranks ? rank - s->ranks->first - 1 : -1;
+    if (other < 0)
+        return own;
+    for (int i = 0; i < MAX_PLANS && other < s->ranks->n_others; i++)
+        if (s->plans[i].plan == own)
+            return s->plans[i].others[other].plan;
+    return NULL;
+}
+
+/* Of all ranks in this process. */
+static struct rank_memory memory_sum(const struct hone_session *s)
+{
+    struct rank_memory sum, one;
+    session_rank_memory(s, session_rank(s), &sum);
+    for (int i = 0; s->ranks && i < s->ranks->n_others; i++) {
+        session_rank_memory(s, s->ranks->first + 1 + i, &one);
+        sum.kv += one.kv;
+        sum.states += one.states;
+        sum.values += one.values;
+    }
+    return sum;
+}
+
+size_t session_kv_bytes(const struct hone_session *s)
+{
+    return memory_sum(s).kv;
+}
+
+size_t session_state_bytes(const struct hone_session *s)
+{
+    return memory_sum(s).states;
+}
+
+int32_t session_rewind_reach(const struct hone_session *s, int32_t seq, int32_t length)
+{
+    while (length > 0 && !states_can_rewind(&s->states, seq, length))
+        length--;
+    return length;
+}
+
+size_t session_value_bytes(const struct hone_session *s)
+{
+    return memory_sum(s).values;
+}

@@ -1,0 +1,253 @@
+/* session_plans.c: the plans that a session has made so far, and the memory that they share.
+ *
+ * A plan is made for each number of tokens and outputs that comes up and kept (a decode step always meets the same one, so it plans and
+ * allocates nothing). The exact count is the key: rounding it up to a bucket, with padded rows, saves a few plans of 0.2 ms
+ * and pays for them with work at every prompt's last chunk. All plans share one block for values, which grows to the largest. */
+#include "engine/session.h"
+
+#include "backends/backend.h"
+#include "base/mmap.h"
+#include "graph/fuse.h"
+#include "graph/weights.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void planned_free(struct planned *p)
+{
+    plan_release(p->plan);
+    arena_free(&p->arena);
+    *p = (struct planned){0};
+}
+
+/* The blocks of devices for a plan's values; a larger one means new addresses for all plans. */
+static int reserve_places(struct hone_session *s, const struct plan *p, struct hone_error *e)
+{
+    for (int i = 1; i < s->places.placement.n; i++) {
+        const struct place *at = &s->places.placement.list[i];
+        struct buffer *b = &s->places.values[i];
+        if (!p->placement || p->places[i].bytes <= b->bytes)
+            continue;
+        at->backend->api->free(at->device, b->data); /* the old one first: a device's memory may be just enough for one */
+        b->bytes = 0;
+        int rc = at->backend->api->alloc(at->device, p->places[i].bytes, &b->data, e);
+        for (int k = 0; k < MAX_PLANS; k++)
+            if (s->plans[k].plan && s->plans[k].plan->placement)
+                plan_bind_place(s->plans[k].plan, i, b->data);
+        if (rc) {
+            for (int k = 0; k < MAX_PLANS; k++) /* they have lost their memory */
+                if (s->plans[k].plan)
+                    planned_free(&s->plans[k]);
+            return err_prefix(e, "a step's values");
+        }
+        b->bytes = p->places[i].bytes;
+    }
+    return 0;
+}
+
+/* The host's block, in memory that devices copy fast where there are any. */
+static void *values_alloc(struct hone_session *s, size_t bytes, struct hone_error *e)
+{
+    void *block = NULL;
+    if (s->places.placement.n < 2)
+        block = pages_alloc(bytes);
+    else if (!s->places.placement.list[1].backend->api->host_alloc(bytes, &block, e))
+        memset(block, 0, bytes);
+    if (!block)
+        err_set(e, HONE_ERESOURCE, "no memory for a step's values: %.1f MiB", (double)bytes / 0x1p20);
+    return block;
+}
+
+/* Room for a plan's values and scratch; a larger block means new addresses for all plans. */
+static int session_reserve(struct hone_session *s, const struct plan *p, struct hone_error *e)
+{
+    int rc = reserve_places(s, p, e);
+    if (rc)
+        return rc;
+    if (p->value_bytes > s->value_bytes) {
+        void *block = values_alloc(s, p->value_bytes, e);
+        if (!block)
+            return HONE_ERESOURCE;
+        if (s->view)
+            memcpy(s->logits, s->view, s->n_logits * (size_t)s->model->n_vocab * sizeof *s->logits);
+        s->view = NULL;
+        if (s->places.placement.n < 2) {
+            pages_free(s->values, s->value_bytes);
+        } else {
+            s->places.placement.list[1].backend->api->host_free(s->places.host_values);
+            s->places.host_values = block;
+        }
+        s->values = block;
+        s->value_bytes = p->value_bytes;
+        for (int i = 0; i < MAX_PLANS; i++)
+            if (s->plans[i].plan)
+                plan_bind(s->plans[i].plan, block);
+    }
+    size_t stride = (p->scratch_bytes + 63) / 64 * 64;
+    if (stride > s->scratch_stride || !s->scratch) {
+        void *scratch = aligned_alloc(64, (stride + 64) * (size_t)s->params.n_threads);
+        if (!scratch)
+            return err_set(e, HONE_ERESOURCE, "no memory for scratch: %.1f MiB a thread", (double)stride / 0x1p20);
+        free(s->scratch);
+        s->scratch = scratch;
+        s->scratch_stride = stride;
+    }
+    return 0;
+}
+
+static int plan_make(struct hone_session *s, struct planned *p, int32_t n_tokens, int32_t n_outputs, struct hone_error *e)
+{
+    struct graph *g = &p->graph;
+    struct step_inputs *in = &p->in;
+    int64_t n = n_tokens, n_out = n_outputs;
+    graph_init(g, &p->arena);
+    *in = (struct step_inputs){.n_tokens = n_tokens, .n_outputs = n_outputs, .k = s->kv.k, .v = s->kv.v};
+    in->tokens = graph_input(g, "tokens", FORMAT_I32, 1, &n);
+    in->positions = graph_input(g, "positions", FORMAT_I32, 1, &n);
+    in->sequences = graph_input(g, "sequences", FORMAT_I32, 1, &n);
+    in->cells = graph_input(g, "cells", FORMAT_I32, 1, &n);
+    in->outputs = graph_input(g, "outputs", FORMAT_I32, 1, &n_out);
+    in->map = graph_input(g, "kv_map", FORMAT_I32, 2, (int64_t[]){s->kv.n_ctx, s->kv.n_seq});
+    if (in->map) { /* the map is large and lives across steps: the step reads it where it is */
+        in->map->kind = TENSOR_STATE;
+        in->map->data = s->kv.map;
+        in->map->twin = s->kv.n_twins ? s->kv.map_twins : NULL;
+    }
+    if (s->states.n_slots) {
+        in->slots = graph_input(g, "slots", FORMAT_I32, 2, (int64_t[]){2, s->states.n_seq});
+        in->conv = s->states.conv;
+        in->delta = s->states.delta;
+    }
+    int rc = 0;
+    if (!g->error.code && s->ranks)
+        rc = ranks_graphs(s->ranks, s->model, g, in, &p->others, e);
+    else if (!g->error.code)
+        s->model->arch->build(s->model, g, in);
+    struct plan *plan;
+    struct plan_options options = {.gates = &s->gates, .strict = s->params.strict, .fuse_off = p->fuse_off, .dry = s->dry,
+                                   .pool = s->pool, .placement = &s->places.placement};
+    if (!rc)
+        rc = plan_create(&plan, g, &options, e);
+    if (!rc)
+        rc = session_reserve(s, plan, e);
+    if (!rc && s->ranks)
+        rc = ranks_plan(s->ranks, p->others, &options, e);
+    if (rc)
+        return rc;
+    p->plan = plan;
+    plan_bind(plan, s->values);
+    for (int i = 1; plan->placement && i < plan->placement->n; i++)
+        plan_bind_place(plan, i, s->places.values[i].data);
+    for (int i = 0; i < MAX_PLANS && s->ranks; i++)
+        if (s->plans[i].plan)
+            ranks_bind(s->ranks, s->plans[i].others);
+    return 0;
+}
+
+/* Of all ranks: whether no layout has changed since; whether one did that matters. */
+static bool planned_current(const struct hone_session *s, const struct planned *p)
+{
+    return plan_current(p->plan) && (!s->ranks || ranks_current(s->ranks, p->others));
+}
+
+static bool planned_stale(const struct hone_session *s, struct planned *p)
+{
+    bool stale = plan_stale(p->plan);
+    return (s->ranks && ranks_stale(s->ranks, p->others)) || stale;
+}
+
+/* The slot with a plan for this step, or else the one longest unused. */
+static struct planned *slot_find(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, uint32_t fuse_off)
+{
+    struct planned *oldest = &s->plans[0];
+    for (int i = 0; i < MAX_PLANS; i++) {
+        struct planned *p = &s->plans[i];
+        if (p->plan && p->in.n_tokens == n_tokens && p->in.n_outputs == n_outputs && p->fuse_off == fuse_off)
+            return p;
+        if (p->used < oldest->used)
+            oldest = p;
+    }
+    planned_free(oldest);
+    oldest->fuse_off = fuse_off;
+    return oldest;
+}
+
+/* The plan for this many tokens and outputs: kept, or made. One that another session's plan made stale is made anew. */
+static int planned_get(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, uint32_t fuse_off, struct planned **out,
+                       struct hone_error *e)
+{
+    struct planned *p = slot_find(s, n_tokens, n_outputs, fuse_off);
+    int rc = 0;
+    if (!p->plan || !planned_current(s, p)) {
+        weights_plan_begin();
+        if (p->plan && planned_stale(s, p)) {
+            planned_free(p);
+            p->fuse_off = fuse_off;
+        }
+        if (!p->plan)
+            rc = plan_make(s, p, n_tokens, n_outputs, e);
+        weights_plan_end();
+    }
+    if (rc) {
+        planned_free(p);
+        return rc;
+    }
+    p->used = ++s->clock;
+    *out = p;
+    return 0;
+}
+
+int session_plan(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, const struct plan **out, struct hone_error *e)
+{
+    struct planned *p;
+    int rc = planned_get(s, n_tokens, n_outputs, 0, &p, e);
+    if (!rc)
+        *out = p->plan;
+    return rc;
+}
+
+/* The first fused step of any rank that declines; -1: none. *p: whose plan it is. */
+static int step_declines(const struct hone_session *s, const struct planned *planned, const struct plan **p, struct reason *why)
+{
+    int step = plan_declines(*p = planned->plan, &s->gates, why);
+    for (int i = 0; step < 0 && s->ranks && i < s->ranks->n_others; i++)
+        step = plan_declines(*p = planned->others[i].plan, &s->gates, why);
+    return step;
+}
+
+/* The plan that will run the step: where a fused kernel declines, one without that fusion, on all ranks; counted, or an error under
+ * strict. */
+static int planned_ready(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, struct planned **out, struct hone_error *e)
+{
+    uint32_t off = 0;
+    for (;;) {
+        int rc = planned_get(s, n_tokens, n_outputs, off, out, e);
+        if (rc)
+            return rc;
+        struct reason why;
+        const struct plan *p;
+        int step = step_declines(s, *out, &p, &why);
+        if (step < 0)
+            return 0;
+        int f = p->steps[step].node->fusion;
+        if (s->params.strict)
+            return err_set(e, HONE_ECHECK, "node %s: the fusion %s declined: %s", p->steps[step].node->out->name,
+                           fusion_get((enum fusion_id)f)->name, why.text);
+        s->declines[f].count++;
+        s->declines[f].reason = why;
+        off |= 1u << f;
+    }
+}
+
+int planned_take(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, struct planned **out, struct hone_error *e)
+{
+    for (;;) {
+        int rc = planned_ready(s, n_tokens, n_outputs, out, e);
+        if (rc)
+            return rc;
+        weights_hold();
+        if (planned_current(s, *out))
+            return 0;
+        weights_release(); /* another session changed a layout in between */
+    }
+}
