@@ -36,6 +36,7 @@ struct exec {
     void *shared;          /* one block for all workers of the node, of the bytes that the kernel asked for; aligned to 64 */
     void *stream;          /* the backend's queue; NULL on the CPU */
     int device;            /* of the backend; 0 on the CPU */
+    bool few;              /* the step is of few tokens: launches may overlap */
 };
 
 struct kernel {

@@ -472,6 +472,20 @@ static int check_globs(const struct plan *p, const struct plan_options *o, struc
     return 0;
 }
 
+/* Whether a step is of few tokens, as its products show. */
+static bool are_few(const struct graph *g)
+{
+    for (int i = 0; i < g->n_nodes; i++) {
+        const struct node *n = g->nodes[i];
+        for (int j = 0; j < (n->n_parts ? n->n_parts : 1); j++) {
+            const struct node *part = n->n_parts ? n->parts[j] : n;
+            if (part->op == OP_MUL_MAT && tensor_rows(part->out) > PLAN_FEW)
+                return false;
+        }
+    }
+    return true;
+}
+
 int plan_create(struct plan **out, struct graph *g, const struct plan_options *o, struct hone_error *e)
 {
     int rc = graph_error(g, e);
@@ -516,6 +530,7 @@ int plan_create(struct plan **out, struct graph *g, const struct plan_options *o
     if (rc)
         return rc;
     measure_scratch(p);
+    p->few = are_few(g);
     ask_guards(p, o->gates);
     p->generation = weights_generation();
     *out = p;

@@ -14,7 +14,7 @@
 
 #include <stdatomic.h>
 
-enum { PLAN_INPUTS = 32 };
+enum { PLAN_INPUTS = 32, PLAN_FEW = 8 };
 
 struct passed_over {
     const struct kernel *kernel;
@@ -61,6 +61,7 @@ struct plan {
     int n_segments;
     int n_copies, n_moved; /* copy nodes between places; nodes that run on the host since their place has no kernel for them */
     void *block;          /* from plan_bind */
+    bool few;             /* no product has more than PLAN_FEW rows of results */
     size_t value_bytes;   /* of the block that plan_bind wants */
     size_t scratch_bytes; /* a worker */
     size_t shared_offset; /* within the block: what kernels share among their workers */

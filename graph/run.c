@@ -109,7 +109,7 @@ static struct exec exec_at(const struct placed *d, int place)
 {
     const struct plan_place *mine = &d->s->plan->places[place];
     return (struct exec){.worker = {.ith = 0, .nth = 1}, .shared = (char *)mine->block.data + mine->shared_offset,
-                         .stream = place_at(d, place)->stream, .device = place_at(d, place)->device};
+                         .stream = place_at(d, place)->stream, .device = place_at(d, place)->device, .few = d->s->plan->few};
 }
 
 static int launch(struct placed *d, const struct segment *g, bool inputs)

@@ -116,15 +116,16 @@ size_t cuda_block_shared(int device)
     return (size_t)n;
 }
 
-bool cuda_overlap(void)
+bool cuda_overlap(const struct exec *x)
 {
-    static atomic_int known = -1;
-    int on = atomic_load(&known);
-    if (on < 0) {
+    enum { UNKNOWN, NEVER, ALWAYS, FEW };
+    static atomic_int known = UNKNOWN;
+    int when = atomic_load(&known);
+    if (when == UNKNOWN) {
         const char *word = getenv("HONE_CUDA_OVERLAP");
-        atomic_store(&known, on = word && *word && strcmp(word, "0") != 0);
+        atomic_store(&known, when = !word || !*word ? FEW : strcmp(word, "0") == 0 ? NEVER : ALWAYS);
     }
-    return on;
+    return when == ALWAYS || (when == FEW && x->few);
 }
 
 static unsigned features(int device)

@@ -13,8 +13,9 @@
  * captured graph serves every position. The same input gives the same bits: sums in a fixed order, no atomic float.
  *
  * Programmatic dependent launch. A kernel that is launched by cuda_launch may begin while the one before still runs (where that
- * is switched on): it calls cuda_wait() once in every thread, before the first access to anything that a node writes. Weights
- * and parameters may be read before. cuda_release() lets the next kernel begin early; what it orders is the start alone, since
+ * is switched on): it calls cuda_wait() once in every thread, before the first access to anything that another node of the step
+ * writes. Weights, parameters, the step's inputs, and a state that no other node writes may be read before: a step begins when
+ * the one before it has ended. cuda_release() lets the next kernel begin early; what it orders is the start alone, since
  * cuda_wait() returns once the kernel before has ended. */
 #ifndef BACKENDS_CUDA_CUDA_H
 #define BACKENDS_CUDA_CUDA_H
@@ -53,8 +54,9 @@ int cuda_fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Multiprocessors of device x->device, and the bytes of shared memory that a block of it may have. Read once. */
 int cuda_units(int device);
 size_t cuda_block_shared(int device);
-/* Whether kernels may begin before the one before them has ended. */
-bool cuda_overlap(void);
+/* Whether this kernel may begin before the one before it has ended: in steps of few tokens. HONE_CUDA_OVERLAP=0 is never and =1
+ * always: in long steps early blocks crowd on the multiprocessors that are free first, and products of many tokens take longer. */
+bool cuda_overlap(const struct exec *x);
 /* How fast the device reads its memory, measured now (read_rate.cu). 0 or a HONE_E code. */
 int cuda_read_rate(int device, double *bytes_per_second);
 
@@ -68,29 +70,51 @@ int cuda_read_rate(int device, double *bytes_per_second);
     }                                                                                                                          \
     const struct kernel cuda_##name
 
-/* Launches kernel<<<grid, block, shared>>>(args...) on x's stream. 0 or a HONE_E code. */
+/* Launches kernel<<<grid, block, shared>>>(args...) on x's stream, in clusters of so many blocks along the grid's x. 0 or a HONE_E
+ * code. More than 48 KB of shared memory must be asked for, and what a kernel declares counts; none declares more than 40. */
 template <class... P, class... A>
-static inline int cuda_launch(const struct exec *x, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
+static inline int cuda_launch_cluster(const struct exec *x, void (*kernel)(P...), dim3 grid, dim3 block, unsigned cluster, size_t shared, A... args)
 {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0)
         return 0; /* an empty tensor */
-    if (shared > 48 * 1024) {
+    if (shared > 8 * 1024) {
         cudaError_t error =
             cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
         if (error != cudaSuccess)
             return cuda_code(error);
     }
-    cudaLaunchAttribute early = {};
-    early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    early.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attributes[3] = {};
+    unsigned n = 0;
+    if (cluster > 1) {
+        attributes[n].id = cudaLaunchAttributeClusterDimension;
+        attributes[n].val.clusterDim.x = cluster;
+        attributes[n].val.clusterDim.y = attributes[n].val.clusterDim.z = 1;
+        n++;
+    }
+    if (cuda_overlap(x)) {
+        attributes[n].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+        attributes[n].val.programmaticStreamSerializationAllowed = 1;
+        n++;
+        /* A multiprocessor divides its memory between cache and shared memory anew only when it is empty. */
+        attributes[n].id = cudaLaunchAttributePreferredSharedMemoryCarveout;
+        attributes[n].val.sharedMemCarveout = cudaSharedmemCarveoutMaxShared;
+        n++;
+    }
     cudaLaunchConfig_t config = {};
     config.gridDim = grid;
     config.blockDim = block;
     config.dynamicSmemBytes = shared;
     config.stream = (cudaStream_t)x->stream;
-    config.attrs = &early;
-    config.numAttrs = cuda_overlap() ? 1 : 0;
+    config.attrs = attributes;
+    config.numAttrs = n;
     return cuda_code(cudaLaunchKernelEx(&config, kernel, static_cast<P>(args)...));
+}
+
+/* The same without clusters. */
+template <class... P, class... A>
+static inline int cuda_launch(const struct exec *x, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
+{
+    return cuda_launch_cluster(x, kernel, grid, block, 1, shared, args...);
 }
 
 #ifdef __CUDACC__

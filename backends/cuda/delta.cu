@@ -257,7 +257,7 @@ template <int ROWS, bool NET> static int delta_launch(const struct exec *x, cons
     config.dynamicSmemBytes = bytes;
     config.stream = (cudaStream_t)x->stream;
     config.attrs = attributes;
-    config.numAttrs = cuda_overlap() ? 2 : 1;
+    config.numAttrs = cuda_overlap(x) ? 2 : 1;
     return cuda_code(cudaLaunchKernelEx(&config, kernel, p));
 }
 

@@ -260,7 +260,7 @@ template <class F, int T> static int mv_launch(const struct exec *x, struct prod
 {
     size_t shared = mv_staged<F, T>(a.groups) + T * MV_SUMS * sizeof(float);
     int blocks = cuda_units(x->device) * product_resident(shared, mv_resident<F, T>);
-    a.ahead = cuda_overlap();
+    a.ahead = cuda_overlap(x);
     a.split = product_split(a.rows, a.groups, blocks);
     uint32_t share = PRODUCT_WARPS / a.split, needed = (a.rows + share - 1) / share;
     dim3 grid(needed < (uint32_t)blocks ? needed : (uint32_t)blocks);

@@ -4,7 +4,9 @@
  * A row stays in registers between its two passes: four values a thread and step, all loads in flight before the first sum, one
  * barrier for the sum of squares. Rows of up to 512 (heads) go to a warp each, four warps a block; wider ones to one block
  * each, of up to 1024 threads. What is read at other strides, or is no multiple of four, takes the strided kernel, which reads
- * each value twice. In a decode step there is one row, and the time is the latency of one load and one barrier.
+ * each value twice. In a decode step there is one row, and the time is the latency of one load and one barrier: few contiguous
+ * rows take a kernel that knows nothing of strides, whose arguments are a few addresses: each line of 64 bytes of arguments is one
+ * more wait for memory, and so is each division.
  *
  * The sum of squares is f32; one that overflows or comes near the lower end of f32 is taken again in double (norm.h of the CPU
  * has the same rule), so no row is refused for its values. */
@@ -183,6 +185,72 @@ static __global__ void __launch_bounds__(THREADS == WARP ? 128 : THREADS) norm_v
     }
 }
 
+/* A few rows, all tensors contiguous: everything is at the row's number times the width. */
+struct norm_row_task {
+    const float4 *a, *b, *weight; /* NULL: has no such step */
+    float4 *sum, *normed, *product;
+    void *quantized; /* A8 */
+    int chunks;      /* vectors of four in a row */
+    float eps, share; /* of the sum of squares: 1 / width, or 1 */
+};
+
+/* A block a row: STEPS vectors a thread, all asked for at once; the weight's before the row is there. */
+template <int THREADS, int STEPS> static __global__ void __launch_bounds__(THREADS) norm_row(const __grid_constant__ struct norm_row_task p)
+{
+    __shared__ float room[32];
+    __shared__ double room_double[32];
+    const int first = blockIdx.x * p.chunks;
+    float4 x[STEPS], w[STEPS];
+    cuda_release();
+#pragma unroll
+    for (int s = 0; s < STEPS; s++) {
+        int c = threadIdx.x + s * THREADS;
+        w[s] = p.weight && c < p.chunks ? p.weight[c] : make_float4(1, 1, 1, 1);
+    }
+    cuda_wait();
+#pragma unroll
+    for (int s = 0; s < STEPS; s++) {
+        int c = threadIdx.x + s * THREADS;
+        x[s] = c < p.chunks ? p.a[first + c] : make_float4(0, 0, 0, 0);
+    }
+    if (p.b) {
+#pragma unroll
+        for (int s = 0; s < STEPS; s++) {
+            int c = threadIdx.x + s * THREADS;
+            float4 y = c < p.chunks ? p.b[first + c] : make_float4(0, 0, 0, 0);
+            x[s] = make_float4(x[s].x + y.x, x[s].y + y.y, x[s].z + y.z, x[s].w + y.w);
+        }
+    }
+    float squares = 0;
+#pragma unroll
+    for (int s = 0; s < STEPS; s++)
+        squares += (x[s].x * x[s].x + x[s].y * x[s].y) + (x[s].z * x[s].z + x[s].w * x[s].w);
+    squares = block_sum(squares, room);
+    float scale = 1 / sqrtf(fmaf(squares, p.share, p.eps));
+    if (norm_doubtful(squares)) {
+        double again = 0;
+#pragma unroll
+        for (int s = 0; s < STEPS; s++)
+            again += ((double)x[s].x * x[s].x + (double)x[s].y * x[s].y) + ((double)x[s].z * x[s].z + (double)x[s].w * x[s].w);
+        scale = (float)(1 / sqrt(block_sum(again, room_double) * (double)p.share + (double)p.eps));
+    }
+#pragma unroll
+    for (int s = 0; s < STEPS; s++) {
+        int c = threadIdx.x + s * THREADS, at = first + c;
+        bool has = c < p.chunks;
+        float4 y = times(x[s], scale);
+        if (p.sum && has)
+            p.sum[at] = x[s];
+        if (p.normed && has)
+            p.normed[at] = y;
+        y = times(y, w[s]);
+        if (p.product && has)
+            p.product[at] = y;
+        if (p.quantized)
+            a8_store_4(has ? (struct block_a8 *)p.quantized + at / 8 : NULL, y);
+    }
+}
+
 __device__ static inline float norm_value(const char *a, const char *b, const struct norm_task &p, int j)
 {
     float x = *(const float *)(a + j * p.a.nb[0]);
@@ -251,6 +319,40 @@ template <int THREADS, int STEPS> static int norm_launch(const struct exec *x, c
     return cuda_launch(x, norm_vectors<THREADS, STEPS>, dim3((unsigned)div_up(p.rows, rows)), dim3(THREADS, (unsigned)rows), 0, p);
 }
 
+/* All tensors contiguous, at most so many rows that a block each is as good as anything. */
+static bool norm_is_rows(const struct norm *m, int64_t rows, int64_t width)
+{
+    const struct tensor *all[] = {m->a, m->b, m->sum, m->normed, m->product, m->quantized};
+    if (rows > 8 || width < 512 || (m->quantized && m->quantized->format != FORMAT_A8))
+        return false;
+    for (const struct tensor *t : all)
+        if (t && !tensor_contiguous(t))
+            return false;
+    return true;
+}
+
+template <int THREADS, int STEPS> static int norm_row_launch(const struct exec *x, const struct norm_row_task &p, int64_t rows)
+{
+    return cuda_launch(x, norm_row<THREADS, STEPS>, dim3((unsigned)rows), dim3(THREADS), 0, p);
+}
+
+static int norm_rows_run(const struct exec *x, const struct norm_task &of)
+{
+    struct norm_row_task p = {(const float4 *)of.a.data, (const float4 *)of.b.data, (const float4 *)of.weight.data, (float4 *)of.sum.data,
+                              (float4 *)of.normed.data, (float4 *)of.product.data, of.quantized.data, of.width / 4, of.eps, 1 / of.divisor};
+    if (of.width <= 1024)
+        return norm_row_launch<256, 1>(x, p, of.rows);
+    if (of.width <= 2048)
+        return norm_row_launch<512, 1>(x, p, of.rows);
+    if (of.width <= 4096)
+        return norm_row_launch<512, 2>(x, p, of.rows);
+    if (of.width <= 5120)
+        return norm_row_launch<640, 2>(x, p, of.rows);
+    if (of.width <= 8192)
+        return norm_row_launch<1024, 2>(x, p, of.rows);
+    return norm_row_launch<1024, 4>(x, p, of.rows);
+}
+
 int norm_run(const struct exec *x, const struct node *n)
 {
     struct norm m = norm_of(n);
@@ -264,6 +366,8 @@ int norm_run(const struct exec *x, const struct node *n)
         return 0;
     if (!norm_is_vectors(&m, width))
         return cuda_launch(x, norm_strided, dim3((unsigned)p.rows), dim3(256), 0, p);
+    if (norm_is_rows(&m, p.rows, width))
+        return norm_rows_run(x, p);
     if (width <= 128)
         return norm_launch<32, 1>(x, p);
     if (width <= 256)

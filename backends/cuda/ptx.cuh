@@ -66,4 +66,21 @@ template <int pending> __device__ static inline void copies_wait(void)
     asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 
+/* The line of 128 bytes at p into the second-level cache. */
+__device__ static inline void prefetch_l2(const void *p)
+{
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(p)));
+}
+
+/* A barrier of the cluster in two halves: what threads wrote before they arrived, all see behind the wait. */
+__device__ static inline void cluster_arrive(void)
+{
+    asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+
+__device__ static inline void cluster_wait(void)
+{
+    asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 #endif

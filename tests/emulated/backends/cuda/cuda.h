@@ -50,6 +50,9 @@ struct alignas(8) float2 {
 struct alignas(16) float4 {
     float x, y, z, w;
 };
+struct alignas(8) int2 {
+    int x, y;
+};
 struct alignas(8) uint2 {
     unsigned x, y;
 };
@@ -70,6 +73,7 @@ struct alignas(8) ushort4 {
         return {x, y, z, w};                                                                                                   \
     }
 MAKE_2(float2, float)
+MAKE_2(int2, int)
 MAKE_2(uint2, unsigned)
 MAKE_4(float4, float)
 MAKE_4(uint4, unsigned)
@@ -148,6 +152,11 @@ static inline void __syncthreads(void)
     emulated_block_barrier();
 }
 
+template <class T> static inline T __ldcg(const T *p)
+{
+    return *p;
+}
+
 /* ---- arithmetic */
 
 static inline int __popc(unsigned x)
@@ -223,7 +232,7 @@ static inline int cuda_code(cudaError_t error)
 {
     return error;
 }
-static inline bool cuda_overlap(void)
+static inline bool cuda_overlap(const struct exec *)
 {
     return false;
 }
@@ -238,12 +247,21 @@ static inline void cuda_release(void)
     extern const struct kernel cuda_##name;                                                                                    \
     }                                                                                                                          \
     const struct kernel cuda_##name
+static inline int cuda_fault(const char *, ...)
+{
+    return HONE_EFAULT;
+}
 template <class... P, class... A>
-static inline int cuda_launch(const struct exec *, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
+static inline int cuda_launch_cluster(const struct exec *, void (*kernel)(P...), dim3 grid, dim3 block, unsigned cluster, size_t shared, A... args)
 {
     if (grid.x && grid.y && grid.z)
-        emulated_launch([=] { kernel(static_cast<P>(args)...); }, grid, block, shared, 1);
+        emulated_launch([=] { kernel(static_cast<P>(args)...); }, grid, block, shared, cluster);
     return 0;
+}
+template <class... P, class... A>
+static inline int cuda_launch(const struct exec *x, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)
+{
+    return cuda_launch_cluster(x, kernel, grid, block, 1, shared, args...);
 }
 
 #endif

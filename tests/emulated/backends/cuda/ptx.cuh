@@ -93,4 +93,18 @@ template <int pending> static inline void copies_wait(void)
 {
 }
 
+static inline void prefetch_l2(const void *)
+{
+}
+
+/* Threads meet where they wait. */
+static inline void cluster_arrive(void)
+{
+}
+
+static inline void cluster_wait(void)
+{
+    emulated_cluster_barrier();
+}
+
 #endif
