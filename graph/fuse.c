@@ -201,11 +201,18 @@ static bool match_rope_kv(const struct graph *g, int i, struct fuse_match *m, st
     return true;
 }
 
+/* Whether t is all of n's result, perhaps in another shape. */
+static bool whole_result(const struct tensor *t, const struct node *n)
+{
+    return t == n->out || (t->base == n->out && t->offset == 0 && t->format == n->out->format && tensor_contiguous(t) && tensor_contiguous(n->out) &&
+                           tensor_elements(t) == tensor_elements(n->out));
+}
+
 /* A quantize node joined to the fused node that makes what it reads. */
 static bool match_quantized(const struct graph *g, int i, struct fuse_match *m, enum op from, enum op to)
 {
     struct node *q = g->nodes[i], *n;
-    if (q->op != OP_QUANTIZE || !(n = maker_is(q->src[0], from)) || q->src[0] != n->out || n->n_parts + 1 > MAX_PARTS)
+    if (q->op != OP_QUANTIZE || !(n = maker_is(q->src[0], from)) || !whole_result(q->src[0], n) || n->n_parts + 1 > MAX_PARTS)
         return false;
     m->op = to;
     for (int j = 0; j < n->n_parts; j++)
@@ -340,6 +347,115 @@ static bool match_gated_delta_net(const struct graph *g, int i, struct fuse_matc
     return true;
 }
 
+/* The rope_kv whose turned q and written k and v this attention reads. */
+static struct node *rope_kv_of(const struct graph *g, int i)
+{
+    const struct node *attention = g->nodes[i];
+    for (int j = i; j-- > 0;) {
+        struct node *n = g->nodes[j];
+        if (n->op == OP_ROPE_KV && n->parts[0]->out == attention->src[0] && n->parts[2]->out == attention->src[1] &&
+            n->parts[3]->out == attention->src[2])
+            return n;
+    }
+    return NULL;
+}
+
+/* The norm of a head whose result t is, and nothing else of it. */
+static struct node *head_norm(struct tensor *t)
+{
+    struct node *n = maker_is(t, OP_RMS_NORM_MUL);
+    return n && n->out == t && n->src[1]->ne[0] == t->ne[0] && n->src[0]->ne[0] == t->ne[0] ? n : NULL;
+}
+
+static bool match_rope_kv_attention(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    struct node *attention = g->nodes[i], *rope, *norms[2];
+    if (attention->op != OP_ATTENTION)
+        return false;
+    if (!(rope = rope_kv_of(g, i)))
+        return fits_not(r, "no rope_kv before %s", attention->out->name);
+    if (attention->src[3] != rope->src[3] || attention->src[6])
+        return fits_not(r, "%s has sinks, or other positions than its rope", attention->out->name);
+    for (int j = 0; j < 2; j++)
+        norms[j] = head_norm(rope->src[j]);
+    bool normed = norms[0] && norms[1];
+    m->op = OP_ROPE_KV_ATTENTION;
+    for (int j = 0; j < 2 && normed; j++) {
+        add_part(m, norms[j]->parts[0]);
+        add_part(m, norms[j]->parts[1]);
+    }
+    for (int j = 0; j < rope->n_parts; j++)
+        add_part(m, rope->parts[j]);
+    add_part(m, attention);
+    for (int j = 0; j < 2; j++)
+        add_src(m, normed ? norms[j]->src[0] : rope->src[j]);
+    for (int j = 2; j < 8; j++)
+        add_src(m, rope->src[j]);
+    add_src(m, attention->src[4]);
+    add_src(m, attention->src[5]);
+    for (int j = 0; j < 2; j++)
+        add_src(m, normed ? norms[j]->src[1] : NULL);
+    memcpy(m->params, rope->params, PARAMS_SIZE);
+    return true;
+}
+
+/* A gate behind it, with the result as what is gated. */
+static bool match_rope_kv_attention_glu(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    struct node *glu = g->nodes[i], *n;
+    if (glu->op != OP_GLU || !(n = maker_is(glu->src[1], OP_ROPE_KV_ATTENTION)))
+        return false;
+    if (glu->src[1] != n->out || maker(glu->src[0]) == n || n->parts[n->n_parts - 1]->op != OP_ATTENTION ||
+        !glu_is_plain(node_params(glu, struct glu_params)))
+        return fits_not(r, "%s is no plain gate", glu->out->name);
+    m->op = OP_ROPE_KV_ATTENTION;
+    for (int j = 0; j < n->n_parts; j++)
+        add_part(m, n->parts[j]);
+    add_part(m, glu);
+    for (int j = 0; j < n->n_src; j++)
+        add_src(m, n->src[j]);
+    add_src(m, glu->src[0]);
+    memcpy(m->params, n->params, PARAMS_SIZE);
+    return true;
+}
+
+/* Its result is quantised as one row a token. */
+static bool match_rope_kv_attention_quantize(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    (void)r;
+    return match_quantized(g, i, m, OP_ROPE_KV_ATTENTION, OP_ROPE_KV_ATTENTION_QUANTIZE);
+}
+
+/* The convolution and the delta net that reads nothing else of it. */
+static bool match_conv_delta_net(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    struct node *net = g->nodes[i], *conv;
+    if (net->op != OP_GATED_DELTA_NET)
+        return false;
+    if (!(conv = maker_is(net->src[0], OP_SSM_CONV_SILU)) || maker(net->src[1]) != conv || maker(net->src[2]) != conv)
+        return fits_not(r, "q, k and v of %s do not come from one convolution", net->out->name);
+    if (conv->src[3] != net->src[8] || conv->src[4] != net->src[9] || conv->n_parts + net->n_parts > MAX_PARTS)
+        return fits_not(r, "%s has other sequences or slots than its convolution", net->out->name);
+    m->op = OP_CONV_DELTA_NET;
+    for (int j = 0; j < conv->n_parts; j++)
+        add_part(m, conv->parts[j]);
+    for (int j = 0; j < net->n_parts; j++)
+        add_part(m, net->parts[j]);
+    for (int j = 0; j < 3; j++)
+        add_src(m, conv->src[j]);
+    for (int j = 3; j < net->n_src; j++)
+        add_src(m, net->src[j]);
+    memcpy(m->params, net->params, PARAMS_SIZE);
+    return true;
+}
+
+/* Its result is quantised as one row a token. */
+static bool match_conv_delta_net_quantize(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    (void)r;
+    return match_quantized(g, i, m, OP_CONV_DELTA_NET, OP_CONV_DELTA_NET_QUANTIZE);
+}
+
 /* ---- collectives: what may be fused with one is also asked of graph/guards.def */
 
 /* The all_reduce that t names all of: a reshape between does not matter to a sum. */
@@ -470,8 +586,8 @@ struct node *fuse_try(struct graph *g, const struct fusion *f, int i, struct rea
     if (!f->match(g, i, &m, r))
         return NULL;
     int first = i;
-    while (first > 0 && !(in_match(&m, g->nodes[first]) && (g->nodes[first] == m.parts[0] || g->nodes[first]->n_parts)))
-        first--;
+    for (int k = i; k-- > 0;)
+        first = in_match(&m, g->nodes[k]) ? k : first;
     struct node *fused = arena_alloc(g->arena, sizeof *fused);
     struct node **parts = arena_array(g->arena, (size_t)m.n_parts, sizeof *parts);
     if (!fused || !parts) {

@@ -415,6 +415,97 @@ static const struct rope_case rope_kv_cases[] = {
     {"far", 64, 64, 4, 2, 3, 9, 130000, FORMAT_F32, FORMAT_F32, PLAIN(ROPE_NORM, 64, 500000), .cells = FILL_DISTINCT},
 };
 
+/* ---- rope, cache and attention in one */
+
+struct step_case {
+    const char *name;
+    int64_t head_dim, n_head, n_kv_head, n_ctx, position; /* of the one token; its cell has the same number */
+    enum format_id cache;
+    struct rope_params rope;
+    struct attention_params attention;
+    bool norms, gate, quantize, read, factors;
+    int64_t n_tokens; /* 0: one */
+};
+
+static struct tensor *normed(struct fuse_case *c, struct tensor *x, const char *name)
+{
+    struct tensor *w = LEAF(WEIGHT, name, FORMAT_F32, NORMAL, 0, x ? x->ne[0] : 1);
+    x = graph_op(&c->graph, OP_RMS_NORM, (&(struct rms_norm_params){1e-6f}), x);
+    return graph_op(&c->graph, OP_MUL, NULL, x, w);
+}
+
+static void build_step_case(struct fuse_case *c, const void *spec)
+{
+    const struct step_case *s = spec;
+    struct graph *g = &c->graph;
+    int64_t d = s->head_dim, n = s->n_tokens ? s->n_tokens : 1;
+    struct tensor *q, *k = LEAF(INPUT, "k", FORMAT_F32, NORMAL, 0, d, s->n_kv_head, n), *v = LEAF(INPUT, "v", FORMAT_F32, NORMAL, 0, d, s->n_kv_head, n);
+    struct tensor *gate = NULL, *positions = LEAF(INPUT, "positions", FORMAT_I32, ASCENDING, s->position, n);
+    if (s->gate) { /* comes with the query */
+        struct tensor *both = LEAF(INPUT, "q_full", FORMAT_F32, NORMAL, 0, 2 * d, s->n_head, n);
+        gate = graph_slice(g, both, d, d);
+        q = graph_slice(g, both, 0, d);
+    } else {
+        q = LEAF(INPUT, "q", FORMAT_F32, NORMAL, 0, d, s->n_head, n);
+    }
+    struct tensor *cells = LEAF(INPUT, "cells", FORMAT_I32, ASCENDING, s->position, n), *sequences = LEAF(INPUT, "sequences", FORMAT_I32, ZERO, 0, n);
+    struct tensor *map = LEAF(STATE, "map", FORMAT_I32, IDENTITY, 0, s->n_ctx);
+    struct tensor *k_cache = LEAF(STATE, "k_cache", s->cache, NORMAL, 0, d, s->n_ctx, s->n_kv_head);
+    struct tensor *v_cache = LEAF(STATE, "v_cache", s->cache, NORMAL, 0, d, s->n_ctx, s->n_kv_head);
+    struct tensor *factors = s->factors ? LEAF(WEIGHT, "rope_freqs", FORMAT_F32, NORMAL, 0, s->rope.n_dims / 2) : NULL;
+    if (s->norms) {
+        q = normed(c, q, "attn_q_norm.weight");
+        k = normed(c, k, "attn_k_norm.weight");
+    }
+    q = graph_op(g, OP_ROPE, &s->rope, q, positions, factors);
+    k = graph_op(g, OP_ROPE, &s->rope, k, positions, factors);
+    k = graph_op(g, OP_KV_WRITE, NULL, k, k_cache, cells);
+    v = graph_op(g, OP_KV_WRITE, NULL, v, v_cache, cells);
+    struct tensor *x = graph_op(g, OP_ATTENTION, &s->attention, q, k, v, positions, sequences, map);
+    if (gate)
+        x = graph_op(g, OP_GLU, (&(struct glu_params){.kind = UNARY_SIGMOID}), gate, x);
+    if (s->quantize)
+        quantized(c, graph_reshape(g, x, d * s->n_head, n, 0, 0), FORMAT_A8);
+    if (s->read)
+        read_elsewhere(c, x);
+}
+
+#define STEP(d, h, kv, n_ctx, position, cache) d, h, kv, n_ctx, position, FORMAT_##cache
+#define NEOX(d)                                PLAIN(ROPE_NEOX, d, 10000)
+
+static const struct step_case rope_kv_attention_cases[] = {
+    {"first_64", STEP(64, 4, 2, 40, 0, F16), PLAIN(ROPE_NORM, 64, 10000), {.scale = 0.125f}},
+    {"short_64", STEP(64, 9, 3, 40, 21, F16), PLAIN(ROPE_NORM, 64, 500000), {.scale = 0.125f}, .factors = true},
+    {"some_64", STEP(64, 8, 2, 300, 170, F16), NEOX(64), {.scale = 0.125f}},
+    {"long_64", STEP(64, 8, 2, 1100, 1091, F16), NEOX(64), {.scale = 0.125f}},
+    {"edge_64", STEP(64, 8, 2, 512, 511, F16), NEOX(64), {.scale = 0.125f}},
+    {"some_128", STEP(128, 8, 2, 200, 133, F16), NEOX(128), {.scale = 0.088f}, .norms = true},
+    {"bf16_128", STEP(128, 6, 2, 200, 77, BF16), NEOX(128), {.scale = 0.088f}},
+    {"q8_0_128", STEP(128, 6, 2, 200, 77, Q8_0), NEOX(128), {.scale = 0.088f}},
+    {"some_256", STEP(256, 12, 2, 200, 150, F16), NEOX(64), {.scale = 0.0625f}, .norms = true},
+    {"window", STEP(64, 4, 2, 300, 200, F16), NEOX(64), {.scale = 0.125f, .window = 50}},
+    {"softcap", STEP(64, 4, 2, 300, 200, F16), NEOX(64), {.scale = 0.125f, .softcap = 30}},
+    {"temperature", STEP(64, 4, 2, 300, 200, F16), NEOX(64), {.scale = 0.125f, .temperature = 0.1f, .temperature_period = 64}},
+    {"wide_group", STEP(64, 22, 2, 100, 50, F16), NEOX(64), {.scale = 0.125f}},
+    {"yarn", STEP(64, 4, 2, 100, 50, F16), {ROPE_NEOX, 48, 10000, 0.25f, 1, 1.2f, 32, 1, 4096, {0}}, {.scale = 0.125f}},
+    {"batch", STEP(64, 4, 2, 100, 50, F16), NEOX(64), {.scale = 0.125f}, .n_tokens = 3},
+    {"f32_cache", STEP(64, 4, 2, 100, 50, F32), NEOX(64), {.scale = 0.125f}},
+    {"odd_heads", STEP(80, 4, 2, 100, 50, F16), NEOX(80), {.scale = 0.1f}},
+};
+
+static const struct step_case rope_kv_attention_glu_cases[] = {
+    {"some_256", STEP(256, 12, 2, 200, 150, F16), NEOX(64), {.scale = 0.0625f}, .norms = true, .gate = true},
+    {"some_64", STEP(64, 8, 2, 200, 150, F16), NEOX(64), {.scale = 0.125f}, .gate = true},
+};
+
+static const struct step_case rope_kv_attention_quantize_cases[] = {
+    {"some_64", STEP(64, 8, 2, 300, 170, F16), NEOX(64), {.scale = 0.125f}, .quantize = true},
+    {"some_128", STEP(128, 8, 2, 200, 133, F16), NEOX(128), {.scale = 0.088f}, .norms = true, .quantize = true},
+    {"gated_256", STEP(256, 12, 2, 200, 150, F16), NEOX(64), {.scale = 0.0625f}, .norms = true, .gate = true, .quantize = true},
+    {"result_read", STEP(64, 8, 2, 300, 170, F16), NEOX(64), {.scale = 0.125f}, .quantize = true, .read = true},
+    {"long_256", STEP(256, 6, 1, 600, 590, BF16), NEOX(64), {.scale = 0.0625f}, .quantize = true},
+};
+
 /* ---- recurrent layers */
 
 struct conv_case {
@@ -449,6 +540,11 @@ struct net_case {
     enum delta_heads heads;
     bool joint; /* alpha and beta are windows of one product */
     enum fill x;
+    int64_t taps;    /* of the convolution before it; 0: none */
+    bool quantize, read; /* the result */
+    enum fill slots; /* 0: distinct ones */
+    int64_t first;   /* of ascending ones */
+    bool stray;      /* the tokens' sequences have no slots */
 };
 
 /* Elements [first, first + dim * n) of rows of x as [dim, n, rows]. */
@@ -478,8 +574,14 @@ static void build_net_case(struct fuse_case *c, const void *spec)
     struct tensor *dt = LEAF(WEIGHT, "ssm_dt.bias", FORMAT_F32, NORMAL, 0, s->n_v), *a = LEAF(WEIGHT, "ssm_a", FORMAT_F32, NEGATIVE, 0, s->n_v);
     struct tensor *alpha, *beta, *weight = LEAF(WEIGHT, "ssm_norm.weight", FORMAT_F32, NORMAL, 0, s->dim);
     struct tensor *state = LEAF(STATE, "delta_state", FORMAT_F32, NORMAL, 0, s->dim, s->dim, s->n_v, s->n_slots);
-    struct tensor *sequences = LEAF(INPUT, "sequences", FORMAT_I32, INDEX, s->n_seq, n);
-    struct tensor *slots = LEAF(INPUT, "slots", FORMAT_I32, DISTINCT, s->n_slots, 2, s->n_seq);
+    struct case_src of = {FORMAT_I32, {n}, s->stray ? FILL_ASCENDING : FILL_INDEX, STRIDES_PLAIN, s->n_seq};
+    struct case_src where = {FORMAT_I32, {2, s->n_seq}, s->slots ? s->slots : FILL_DISTINCT, STRIDES_PLAIN, s->slots ? s->first : s->n_slots};
+    struct tensor *sequences = leaf(c, TENSOR_INPUT, "sequences", of), *slots = leaf(c, TENSOR_INPUT, "slots", where);
+    if (s->taps) {
+        struct tensor *taps = LEAF(WEIGHT, "ssm_conv1d.weight", FORMAT_F32, NORMAL, 0, s->taps, qkv->ne[0]);
+        struct tensor *window = LEAF(STATE, "conv_state", FORMAT_F32, NORMAL, 0, qkv->ne[0], s->taps - 1, s->n_slots);
+        qkv = unary(g, UNARY_SILU, graph_op(g, OP_SSM_CONV, NULL, qkv, taps, window, sequences, slots));
+    }
     if (s->joint) {
         struct tensor *both = graph_reshape(g, LEAF(INPUT, "ba", FORMAT_F32, NORMAL, 0, 2 * s->n_v, n), 2 * each, s->n_k, n, 0);
         beta = graph_slice(g, both, 0, each);
@@ -498,7 +600,11 @@ static void build_net_case(struct fuse_case *c, const void *spec)
     struct gated_delta_rule_params p = {0.125f, (int32_t)s->heads};
     struct tensor *x = graph_op(g, OP_GATED_DELTA_RULE, &p, q, k, part_of(g, qkv, 2 * keys, s->dim, s->n_v), alpha, beta, state, sequences, slots);
     x = graph_op(g, OP_MUL, NULL, graph_op(g, OP_RMS_NORM, (&(struct rms_norm_params){1e-6f}), x), weight);
-    graph_op(g, OP_GLU, (&(struct glu_params){.kind = UNARY_SILU}), graph_reshape(g, z, s->dim, s->n_v, n, 0), x);
+    x = graph_op(g, OP_GLU, (&(struct glu_params){.kind = UNARY_SILU}), graph_reshape(g, z, s->dim, s->n_v, n, 0), x);
+    if (s->quantize)
+        quantized(c, graph_reshape(g, x, values, n, 0, 0), FORMAT_A8);
+    if (s->read)
+        read_elsewhere(c, x);
 }
 
 static const struct net_case gated_delta_net_cases[] = {
@@ -518,6 +624,34 @@ static const struct net_case gated_delta_net_cases[] = {
     {"21_tokens_odd", 37, 1, 3, 21, 1, 2, DELTA_GROUPED, true, FILL_NORMAL},
     {"long_sequences", 64, 1, 2, 60, 4, 9, DELTA_TILED, false, FILL_NORMAL},
     {"hostile", 48, 1, 2, 5, 1, 2, DELTA_TILED, false, FILL_HOSTILE},
+};
+
+static const struct net_case conv_delta_net_cases[] = {
+    {"decode_128", 128, 2, 6, 1, 1, 2, DELTA_TILED, false, FILL_NORMAL, 4},
+    {"decode_128_even", 128, 3, 3, 1, 1, 2, DELTA_TILED, false, FILL_NORMAL, 4},
+    {"decode_64", 64, 3, 6, 1, 1, 3, DELTA_TILED, false, FILL_NORMAL, 4},
+    {"decode_grouped", 128, 2, 4, 1, 1, 2, DELTA_GROUPED, true, FILL_NORMAL, 4},
+    {"decode_grouped_64", 64, 2, 8, 1, 1, 2, DELTA_GROUPED, true, FILL_NORMAL, 4},
+    {"decode_sequences", 128, 1, 3, 1, 4, 9, DELTA_TILED, false, FILL_NORMAL, 4},
+    {"decode_40_sequences", 64, 1, 2, 1, 40, 80, DELTA_TILED, false, FILL_NORMAL, 4},
+    {"same_slot", 128, 1, 3, 1, 1, 1, DELTA_TILED, false, FILL_NORMAL, 4, .slots = FILL_ZERO},
+    {"begins", 128, 1, 3, 1, 1, 2, DELTA_TILED, false, FILL_NORMAL, 4, .slots = FILL_ASCENDING, .first = -1},
+    {"leaves_none", 64, 1, 3, 1, 1, 2, DELTA_TILED, false, FILL_NORMAL, 4, .slots = FILL_ASCENDING, .first = 1},
+    {"stray", 128, 1, 3, 1, 2, 4, DELTA_TILED, false, FILL_NORMAL, 4, .stray = true},
+    {"batch_128", 128, 1, 2, 9, 1, 2, DELTA_TILED, false, FILL_NORMAL, 4},
+    {"width_3", 64, 1, 2, 1, 1, 2, DELTA_TILED, false, FILL_NORMAL, 3},
+    {"odd_size", 37, 1, 3, 1, 1, 2, DELTA_TILED, false, FILL_NORMAL, 4},
+    {"hostile", 128, 1, 3, 1, 1, 2, DELTA_TILED, false, FILL_HOSTILE, 4},
+};
+
+static const struct net_case conv_delta_net_quantize_cases[] = {
+    {"decode_128", 128, 2, 6, 1, 1, 2, DELTA_TILED, false, FILL_NORMAL, 4, true},
+    {"decode_128_even", 128, 3, 3, 1, 1, 2, DELTA_TILED, false, FILL_NORMAL, 4, true},
+    {"decode_64", 64, 3, 6, 1, 1, 3, DELTA_TILED, false, FILL_NORMAL, 4, true},
+    {"decode_grouped", 128, 2, 4, 1, 1, 2, DELTA_GROUPED, true, FILL_NORMAL, 4, true},
+    {"result_read", 128, 1, 3, 1, 1, 2, DELTA_TILED, false, FILL_NORMAL, 4, true, .read = true},
+    {"same_slot", 128, 1, 3, 1, 1, 1, DELTA_TILED, false, FILL_NORMAL, 4, true, .slots = FILL_ZERO},
+    {"batch_64", 64, 1, 2, 9, 1, 2, DELTA_TILED, false, FILL_NORMAL, 4, true},
 };
 
 /* ---- collectives */
@@ -622,6 +756,11 @@ static const struct {
     [FUSE_rms_norm_mul] = CASES(build_norm_case, rms_norm_mul_cases),
     [FUSE_gate_up_glu_quantize] = CASES(build_glu_case, gate_up_glu_quantize_cases),
     [FUSE_norm_quantize] = CASES(build_norm_case, norm_quantize_cases),
+    [FUSE_rope_kv_attention] = CASES(build_step_case, rope_kv_attention_cases),
+    [FUSE_rope_kv_attention_glu] = CASES(build_step_case, rope_kv_attention_glu_cases),
+    [FUSE_rope_kv_attention_quantize] = CASES(build_step_case, rope_kv_attention_quantize_cases),
+    [FUSE_conv_delta_net] = CASES(build_net_case, conv_delta_net_cases),
+    [FUSE_conv_delta_net_quantize] = CASES(build_net_case, conv_delta_net_quantize_cases),
     [FUSE_mlp] = CASES(build_mlp_case, mlp_cases),
     [FUSE_linear] = CASES(build_linear_case, linear_cases),
 };

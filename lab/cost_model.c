@@ -70,11 +70,15 @@ static struct cost_node node_of(const struct model *m, enum op op, const char *n
     case OP_ATTENTION:
     case OP_ROPE:
     case OP_ROPE_KV:
+    case OP_ROPE_KV_ATTENTION:
+    case OP_ROPE_KV_ATTENTION_QUANTIZE:
     case OP_KV_WRITE:
     case OP_SSM_CONV:
     case OP_SSM_CONV_SILU:
     case OP_GATED_DELTA_RULE:
     case OP_GATED_DELTA_NET:
+    case OP_CONV_DELTA_NET:
+    case OP_CONV_DELTA_NET_QUANTIZE:
     case OP_L2_NORM:
         n.split = COST_SPLIT;
         n.units = heads_of(m, layer);

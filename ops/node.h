@@ -11,7 +11,7 @@
 #include "base/threads.h"
 #include "formats/formats.h"
 
-enum { MAX_DIMS = 4, MAX_SRC = 12, MAX_ALSO = 3, NAME_SIZE = 64, PARAMS_SIZE = 64 };
+enum { MAX_DIMS = 4, MAX_SRC = 16, MAX_ALSO = 3, NAME_SIZE = 64, PARAMS_SIZE = 64 };
 
 #define OP(NAME, name) OP_##NAME,
 enum op {

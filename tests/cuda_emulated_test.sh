@@ -5,9 +5,10 @@ set -eu
 cd "$(dirname "$0")/.."
 B=${B:-build}
 E=$B/emulated
-kernels='norm rope conv delta *_simt attention_split attention_tile gated_delta_net_chunk'
+kernels='norm rope conv delta delta_step *_simt attention_split attention_step attention_tile gated_delta_net_chunk'
 ops='add mul scale unary glu softmax rms_norm l2_norm rms_norm_mul add_rms_norm_mul rms_norm_mul_quantize add_rms_norm_mul_quantize rope kv_write
-rope_kv copy top_k route_weights expert_sum ssm_conv ssm_conv_silu gated_delta_rule'
+rope_kv copy top_k route_weights expert_sum ssm_conv ssm_conv_silu gated_delta_rule conv_delta_net conv_delta_net_quantize
+rope_kv_attention rope_kv_attention_quantize'
 
 command -v g++ >/dev/null 2>&1 && [ "$(uname -m)" = x86_64 ] || { echo "cuda_emulated: no g++ for x86-64"; exit 77; }
 [ -f "$B/libhone.a" ] || { echo "cuda_emulated: $B/libhone.a is not built"; exit 1; }

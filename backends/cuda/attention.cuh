@@ -49,9 +49,14 @@ __device__ static inline int attention_cell(const struct attention_task &p, int 
     return cell < p.k.ne[1] ? cell : -1;
 }
 
+__device__ static inline float attention_cap(float softcap, float score)
+{
+    return softcap > 0 ? softcap * tanhf(score / softcap) : score;
+}
+
 __device__ static inline float attention_cap(const struct attention_task &p, float score)
 {
-    return p.softcap > 0 ? p.softcap * tanhf(score / p.softcap) : score;
+    return attention_cap(p.softcap, score);
 }
 
 __device__ static inline float attention_weight(float score, float max)
