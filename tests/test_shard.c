@@ -3,22 +3,13 @@
  * Every model of HONE_DATA/archs runs on two, three and four ranks, with even and uneven shares, on the reference kernels: its
  * logits must be those of the independent implementation, as close as on one device, for two requests, with a rewind, a fork,
  * and a session saved on so many ranks and restored on others; and on fast kernels within the bound of the lab. The same bits
- * come again and again. Then what must be refused, what a rank keeps, what a failing or cancelled rank does to the others, and
- * the number of collectives of a deep model. */
-#include "tests/facts.h"
+ * come again and again. Then what must be refused, what a rank keeps, and what a failing or cancelled rank does to the others.
+ */
+#include "tests/subject.h"
 
 #include "comm/comm.h"
-#include "engine/engine.h"
 #include "graph/split.h"
-#include "lab/compare.h"
-#include "lab/texts.h"
-#include "model/synth.h"
 #include "ops/view.h"
-
-#include <dirent.h>
-#include <unistd.h>
-
-static const double bound = 1e-9;
 
 /* ---- the arithmetic of parts */
 
@@ -127,115 +118,6 @@ static void test_views(void **state)
 
 /* ---- whole models */
 
-struct subject {
-    char name[280];
-    struct hone_model *model;
-    int32_t n_vocab;
-    int32_t *tokens, *greedy;
-    size_t n, n_greedy;
-    float *expected; /* [n][n_vocab] */
-};
-
-static const char *data_folder(void)
-{
-    const char *data = getenv("HONE_DATA");
-    if (!data || access(data, R_OK)) {
-        print_message("SKIPPED: HONE_DATA does not name the folder with archs/\n");
-        skip();
-    }
-    return data;
-}
-
-static void subject_open(struct subject *u, const char *data, const char *name)
-{
-    char path[4200];
-    struct hone_error e = {0};
-    *u = (struct subject){0};
-    snprintf(u->name, sizeof u->name, "%s", name);
-    snprintf(path, sizeof path, "%s/archs/%s.gguf", data, name);
-    assert_done(hone_model_open(&u->model, path, &e), e);
-    u->n_vocab = hone_model_n_vocab(u->model);
-    snprintf(path, sizeof path, "%s/archs/%s.json", data, name);
-    json_t *facts = facts_load(path);
-    u->tokens = facts_ids(facts, "tokens", &u->n);
-    u->greedy = facts_ids(facts, "greedy", &u->n_greedy);
-    json_decref(facts);
-    snprintf(path, sizeof path, "%s/archs/%s.logits", data, name);
-    FILE *f = fopen(path, "rb");
-    size_t n = u->n * (size_t)u->n_vocab;
-    u->expected = malloc(n * sizeof(float));
-    assert_true(f && u->expected && fread(u->expected, sizeof(float), n, f) == n);
-    fclose(f);
-}
-
-static void subject_close(struct subject *u)
-{
-    free(u->tokens);
-    free(u->greedy);
-    free(u->expected);
-    hone_model_close(u->model);
-}
-
-/* A session over ranks: how, and which kernels (NULL: the fastest). */
-static struct hone_session *session_over(const struct hone_model *m, const char *mode, const char *shares, const char *gates,
-                                         int32_t n_seq)
-{
-    struct hone_session_params p = hone_session_defaults();
-    struct hone_session *s = NULL;
-    struct hone_error e = {0};
-    p.n_ctx = 64;
-    p.n_seq = n_seq;
-    p.n_threads = 2;
-    p.poll = 0;
-    p.split_mode = mode;
-    p.tensor_split = shares;
-    p.gates = gates;
-    p.type_k = p.type_v = gates ? "f32" : NULL;
-    p.strict = gates != NULL;
-    assert_done(hone_session_create(&s, m, &p, &e), e);
-    return s;
-}
-
-static void eval_chunked(const struct subject *u, struct hone_session *s, int32_t seq, size_t from, size_t to, size_t chunk,
-                         float *out)
-{
-    size_t row = (size_t)u->n_vocab;
-    for (size_t at = from; at < to; at += chunk) {
-        size_t k = to - at < chunk ? to - at : chunk;
-        session_feed(s, seq, u->tokens + at, k, k);
-        for (size_t i = 0; i < k; i++)
-            memcpy(out + (at + i) * row, hone_session_logits(s, i), row * sizeof(float));
-    }
-}
-
-static float *rows_new(const struct subject *u)
-{
-    float *rows = calloc(u->n * (size_t)u->n_vocab, sizeof(float));
-    assert_non_null(rows);
-    return rows;
-}
-
-static void hold(const struct subject *u, const float *got, const char *how, const char *what)
-{
-    double error = nmse(got, u->expected, u->n * (size_t)u->n_vocab);
-    if (!(error <= bound))
-        fail_msg("%s on %s, %s: normalised mean squared error %.3g, allowed is %.3g", u->name, how, what, error, bound);
-}
-
-static void same_bits(const struct subject *u, const float *a, const float *b, size_t from, const char *how, const char *what)
-{
-    for (size_t i = from * (size_t)u->n_vocab; i < u->n * (size_t)u->n_vocab; i++)
-        if (memcmp(a + i, b + i, sizeof *a))
-            fail_msg("%s on %s, %s: token %zu, id %zu: %.9g and %.9g", u->name, how, what, i / (size_t)u->n_vocab,
-                     i % (size_t)u->n_vocab, (double)a[i], (double)b[i]);
-}
-
-static void rewind_to(struct hone_session *s, int32_t seq, int32_t length)
-{
-    struct hone_error e = {0};
-    assert_done(hone_session_rewind(s, seq, length, &e), e);
-}
-
 /* Prompt and greedy continuation, a second request, a rewind within it, a fork. */
 static void check_reference(const struct subject *u, const char *mode, const char *shares)
 {
@@ -267,24 +149,16 @@ static void check_reference(const struct subject *u, const char *mode, const cha
     free(again);
 }
 
-/* Everything local: the bound is that of the lab. */
 static void check_fast(const struct subject *u, const char *mode, const char *shares)
 {
     struct hone_session *s = session_over(u->model, mode, shares, NULL, 1);
-    struct comparison c = {.n_vocab = u->n_vocab};
-    struct hone_error e = {0};
     float *rows = rows_new(u), *again = rows_new(u);
     for (int request = 0; request < 2; request++) {
         rewind_to(s, 0, 0);
         eval_chunked(u, s, 0, 0, u->n, 20, request ? again : rows);
     }
     same_bits(u, again, rows, 0, shares, "a second request on fast kernels");
-    for (size_t i = 0; i < u->n; i++)
-        assert_done(comparison_add(&c, u->expected + i * (size_t)u->n_vocab, rows + i * (size_t)u->n_vocab, &e), e);
-    comparison_judge_for(&c, u->model, 0.01);
-    if (c.verdict == CLASS_DIFFERENT)
-        fail_msg("%s on %s, on fast kernels: %s", u->name, shares, c.reason);
-    comparison_free(&c);
+    hold_fast(u, rows, shares);
     hone_session_free(s);
     free(rows);
     free(again);
@@ -316,38 +190,23 @@ static void check_saved(const struct subject *u, const char *mode, const char *s
     free(rows);
 }
 
-static int is_model(const struct dirent *d)
-{
-    size_t n = strlen(d->d_name);
-    return n > 5 && n < 256 && !strcmp(d->d_name + n - 5, ".gguf");
-}
-
-/* Calls check for every model of archs; under sanitizers for every third. */
-static void each_arch(void (*check)(const struct subject *u))
-{
-    char path[4200];
-    const char *data = data_folder();
-    struct dirent **files;
-    snprintf(path, sizeof path, "%s/archs", data);
-    int n = scandir(path, &files, is_model, alphasort);
-    assert_true(n > 0);
-    for (int i = 0; i < n; i++) {
-        char name[280];
-        struct subject u;
-        snprintf(name, sizeof name, "%.*s", (int)(strlen(files[i]->d_name) - 5), files[i]->d_name);
-        free(files[i]);
-#ifdef HONE_SANITIZED
-        if (i % 3)
-            continue;
-#endif
-        subject_open(&u, data, name);
-        check(&u);
-        subject_close(&u);
-    }
-    free(files);
-}
-
 static const char *const cuts[] = {"1/1", "1/1/1", "1/1/1/1", "3/1", "1/2/1"};
+
+/* Fused and plain collectives: the order of sums is the same, and so are the bits. */
+static void check_fused(const struct subject *u, const char *shares)
+{
+    float *plain = rows_new(u), *fused = rows_new(u);
+    for (size_t g = 0; g < N_COLLECTIVE_GATES; g++) {
+        struct hone_session *s = session_over(u->model, "tensor", shares, collective_gates[g], 1);
+        eval_chunked(u, s, 0, 0, 20, 20, g ? fused : plain);
+        eval_chunked(u, s, 0, 20, u->n, 1, g ? fused : plain);
+        if (g)
+            same_bits(u, fused, plain, 0, shares, collective_gates[g]);
+        hone_session_free(s);
+    }
+    free(plain);
+    free(fused);
+}
 
 static void check_tensor(const struct subject *u)
 {
@@ -355,6 +214,7 @@ static void check_tensor(const struct subject *u)
         check_reference(u, "tensor", cuts[i]);
         check_fast(u, "tensor", cuts[i]);
     }
+    check_fused(u, "1/2/1");
     check_saved(u, "tensor", "1/2/1");
 }
 
@@ -385,7 +245,7 @@ static void test_repeats(void **state)
     subject_open(&u, data_folder(), "llama");
     float *first = rows_new(&u), *again = rows_new(&u);
     for (int i = 0; i < 20; i++) {
-        struct hone_session *s = session_over(u.model, "tensor", i % 2 ? "1/1/1" : "1/1/1", NULL, 1);
+        struct hone_session *s = session_of(u.model, "tensor", "1/1/1", NULL, 1, 3 + i % 3); /* some ranks of two threads */
         eval_chunked(&u, s, 0, 0, u.n, 5, i ? again : first);
         if (i)
             same_bits(&u, again, first, 0, "1/1/1", "a repeat");
@@ -538,66 +398,11 @@ static void test_failing_rank(void **state)
     subject_close(&u);
 }
 
-/* ---- collectives of a deep model */
-
-static const struct node *reader_of(const struct plan *p, const struct tensor *t)
-{
-    for (int i = 0; i < p->graph->n_nodes; i++)
-        for (int j = 0; j < p->graph->nodes[i]->n_src; j++)
-            if (p->graph->nodes[i]->src[j] == t)
-                return p->graph->nodes[i]->op == OP_RESHAPE ? reader_of(p, p->graph->nodes[i]->out) : p->graph->nodes[i];
-    return NULL;
-}
-
-static void test_count(void **state)
-{
-    (void)state;
-    char path[] = "/tmp/hone-shard-XXXXXX";
-    struct hone_error e = {0};
-    struct hone_model *m = NULL;
-    struct synth_params sp = {.shape = "qwen3.6-27b",
-                              .type = "Q4_0",
-                              .width = 640,
-                              .vocab = 512,
-                              .ctx = 128,
-                              .seed = 1,
-                              .no_vocab = true,
-                              .no_weights = true};
-    int fd = mkstemp(path), add = 0, get_rows = 0, all = 0;
-    assert_true(fd >= 0);
-    close(fd);
-    assert_done(model_synth(path, &sp, NULL, NULL, &e), e);
-    assert_done(hone_model_open(&m, path, &e), e);
-    struct hone_session *s = session_over(m, "tensor", "1/1/1", "fuse.add_rms_norm_mul=off", 1);
-    const struct plan *p;
-    session_set_dry(s);
-    assert_done(session_plan(s, 1, 1, &p, &e), e);
-    for (int i = 0; i < p->n_steps; i++) {
-        const struct node *n = p->steps[i].node;
-        if (n->op != OP_ALL_REDUCE)
-            continue;
-        const struct node *reader = reader_of(p, n->out);
-        assert_non_null(reader);
-        all++;
-        add += reader->op == OP_ADD;
-        get_rows += reader->op == OP_GET_ROWS;
-        assert_int_equal(tensor_nbytes(n->src[0]), (size_t)m->model->n_embd * sizeof(float));
-    }
-    assert_int_equal(m->model->n_layer, 64);
-    assert_int_equal(all, 128);
-    assert_int_equal(add, 127);
-    assert_int_equal(get_rows, 1);
-    hone_session_free(s);
-    hone_model_close(m);
-    unlink(path);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_pieces),   cmocka_unit_test(test_reshapes),
-                                       cmocka_unit_test(test_views),    cmocka_unit_test(test_count),
-                                       cmocka_unit_test(test_refusals), cmocka_unit_test(test_memory),
-                                       cmocka_unit_test(test_repeats),  cmocka_unit_test(test_failing_rank),
-                                       cmocka_unit_test(test_tensor),   cmocka_unit_test(test_layer)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pieces),       cmocka_unit_test(test_reshapes), cmocka_unit_test(test_views),
+        cmocka_unit_test(test_refusals),     cmocka_unit_test(test_memory),   cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_failing_rank), cmocka_unit_test(test_tensor),   cmocka_unit_test(test_layer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
