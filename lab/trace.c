@@ -111,10 +111,12 @@ static int measure(struct trace *t, struct hone_session *s, const struct hone_to
 }
 
 /* Attention reads the positions that there are, not the whole map that its op must assume. */
-static struct cost cost_at(const struct node *n, int64_t n_tokens, int64_t depth)
+static struct cost cost_at(const struct node *whole, int64_t n_tokens, int64_t depth)
 {
-    if (n->op != OP_ATTENTION)
-        return node_cost(n);
+    const struct node *n = node_part(whole, OP_ATTENTION);
+    struct cost cost = node_cost(whole);
+    if (!n)
+        return cost;
     int64_t window = node_params(n, struct attention_params)->window, pairs = 0, first = depth;
     for (int64_t t = 0; t < n_tokens; t++) {
         int64_t seen = depth + t + 1;
@@ -124,7 +126,10 @@ static struct cost cost_at(const struct node *n, int64_t n_tokens, int64_t depth
             first = depth + t + 1 - seen;
         pairs += seen;
     }
-    return attention_cost_at(n, depth + n_tokens - first, pairs);
+    struct cost all = node_cost(n), some = attention_cost_at(n, depth + n_tokens - first, pairs);
+    cost.read += some.read - all.read;
+    cost.flops += some.flops - all.flops;
+    return cost;
 }
 
 /* What the collectives of the step did, and this rank's counts so far, which hold warm-ups and every step before. */

@@ -116,9 +116,9 @@ static int add_steps(struct workload *w, struct hone_session *s, const struct ho
         for (int i = 0; mine && i < mine->n_steps; i++) {
             const struct node *node = mine->steps[i].node;
             w->weights += weight_bytes(node) * (double)times;
-            if (node->op == OP_ATTENTION)
-                for (int64_t t = 0; t < times; t++)
-                    w->kv += (double)cells_read(node, depth + t * stride, n) * cell_bytes(node);
+            const struct node *attention = node_part(node, OP_ATTENTION);
+            for (int64_t t = 0; attention && t < times; t++)
+                w->kv += (double)cells_read(attention, depth + t * stride, n) * cell_bytes(attention);
         }
     }
     return 0;

@@ -64,6 +64,14 @@ bool node_collective(const struct node *n)
     return table[n->op]->collective;
 }
 
+const struct node *node_part(const struct node *n, enum op op)
+{
+    for (int i = 0; i < n->n_parts; i++)
+        if (n->parts[i]->op == op)
+            return n->parts[i];
+    return n->op == op ? n : NULL;
+}
+
 bool node_leaves(const struct node *n, const struct tensor *t)
 {
     for (int i = 0; i < n->n_also; i++)
@@ -88,9 +96,11 @@ struct cost node_cost(const struct node *n)
             sum.written += c.written - op_stored_bytes(part->out);
         sum.read += c.read;
         for (int j = 0; j < i; j++)
-            for (int k = 0; k < part->n_src; k++)
-                if (part->src[k] == n->parts[j]->out)
-                    sum.read -= (double)tensor_nbytes(part->src[k]);
+            for (int k = 0; k < part->n_src; k++) {
+                const struct tensor *t = part->src[k];
+                if (t && (t->base ? t->base : t) == n->parts[j]->out) /* whole or a window; one that was written in place is its base's */
+                    sum.read -= op_stored_bytes(t);
+            }
     }
     return sum;
 }

@@ -97,6 +97,8 @@ struct cost node_cost(const struct node *n);
 struct tensor *node_updates(const struct node *n);
 /* Whether n, or a part of it, meets the other ranks. */
 bool node_collective(const struct node *n);
+/* n itself, or the first of its parts, of this op; NULL: there is none. */
+const struct node *node_part(const struct node *n, enum op op);
 /* Whether the node must leave t in memory: its out, or one of also. */
 bool node_leaves(const struct node *n, const struct tensor *t);
 /* 0, or -1 when there is no op of this name. */
