@@ -117,8 +117,8 @@ static int converse(struct chat *c)
     struct hone_error e = {0};
     int rc = session_files.load ? 0 : chat_reset(c, &e) ? cmd_fail(&e) : 0;
     if (terminal)
-        fprintf(stderr, "%s, %s template. /clear forgets, /exit or Ctrl-D ends, \\ at the end of a line goes on.\n",
-                model_args.model, chat_format_name(c->format));
+        fprintf(stderr, "%s, chat template: %s. /clear forgets, /exit or Ctrl-D ends, \\ at the end of a line goes on.\n",
+                model_args.model, generate_args.template_path ? generate_args.template_path : chat_format_name(c->format));
     while (!rc) {
         char *line = read_message(terminal);
         if (!line || !strcmp(line, "/exit")) {

@@ -37,6 +37,8 @@ static int read_template(const char *path, struct hone_error *e)
     int rc = file_read(&template_text, &n, path, e);
     if (!rc && (n > LIMIT || strlen(template_text) != n))
         rc = err_set(e, HONE_EINPUT, "%s: %zu bytes, or a NUL among them: no chat template", path, n);
+    else if (!rc && (rc = chat_template_check(template_text, e)))
+        err_prefix(e, "%s", path);
     return rc;
 }
 
@@ -92,20 +94,28 @@ int generate_take_tools(const json_t *saved, struct hone_error *e)
     return rc;
 }
 
+static struct chat_template template_of(const struct hone_model *m)
+{
+    return (struct chat_template){.text = generate_template(m), .tools = tools, .path = template_text ? generate_args.template_path : NULL};
+}
+
 int generate_chat_format(const struct chat_format **f, const struct hone_model *m, struct hone_error *e)
 {
-    return chat_format_find(f, generate_args.chat_template, &(struct chat_template){.text = generate_template(m), .tools = tools}, e);
+    const struct chat_template t = template_of(m);
+    return chat_format_find(f, generate_args.chat_template, &t, e);
 }
 
 int generate_chat_render(const struct chat_format *f, const struct hone_model *m, const struct chat_message *messages, size_t n, size_t first,
                          struct text *out, struct hone_error *e)
 {
     const struct tokenizer *t = m->model->tokenizer;
+    struct chat_template by = template_of(m);
     struct text eos = {0};
     int32_t id = tokenizer_eos(t);
     int rc = id < 0 ? 0 : tokenizer_token_bytes(t, id, true, &eos, e);
+    by.eos_token = eos.data;
     if (!rc)
-        rc = chat_render(f, &(struct chat_template){generate_template(m), eos.data, tools}, messages, n, first, true, out, e);
+        rc = chat_render(f, &by, messages, n, first, true, out, e);
     text_free(&eos);
     return rc;
 }

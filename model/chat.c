@@ -4,7 +4,7 @@
  * without a template too (--chat-template). What changes the text of a plain conversation is read off the template as facts: a default system
  * prompt, whether contents are trimmed, a date, where a system message goes, what becomes of past thinking. A template that has
  * the markers of a family and something that these facts do not explain is run like an unknown one, since wrong text is
- * worse than none: a ChatML template that mentions thinking must be one of those whose rule is known. Of 68 published
+ * worse than none, and so is one that the user gives: a ChatML template that mentions thinking must be one of those whose rule is known. Of 68 published
  * templates, all that are taken render as Jinja renders them (golden/chat.py).
  *
  * The text never begins with a bos token, though many templates do: the tokenizer adds it (TOKENIZE_BOS) where the file wants
@@ -379,9 +379,11 @@ static bool matches(const struct chat_format *f, const char *template_text)
 /* What runs the file's own template. */
 static const struct chat_format own_template = {.name = "the file's own template"};
 
-/* What goes wrong in a template can be avoided by naming a family, which has no tools. */
+/* What goes wrong in a template can be avoided by naming a family, which has no tools; the user's own he can mend. */
 static int err_with_ways_out(struct hone_error *e, const struct hone_error *why, const struct chat_template *t)
 {
+    if (t->path)
+        return err_set(e, why->code, "%s: %s", t->path, why->message);
     if (t->tools)
         return err_set(e, why->code, "%s", why->message);
     return err_set(e, why->code, "%s; name another with --chat-template (%s), or give the prompt as it is with --raw", why->message,
@@ -393,7 +395,7 @@ static int find_own(const struct chat_format **out, const struct chat_template *
 {
     struct hone_error why = {0};
     if (!strstr(t->text, "messages"))
-        err_set(&why, HONE_EINPUT, "the model's chat template writes no messages");
+        err_set(&why, HONE_EINPUT, "the %schat template writes no messages", t->path ? "" : "model's ");
     if (why.code || chat_template_check(t->text, &why))
         return err_with_ways_out(e, &why, t);
     *out = &own_template;
@@ -404,6 +406,8 @@ static int find_for_tools(const struct chat_format **out, const char *name, cons
 {
     if (name)
         return err_set(e, HONE_EUSAGE, "--chat-template %.40s has no tools: they need the model's own template, or --chat-template-file", name);
+    if (t->path && !strstr(t->text, "tools"))
+        return err_set(e, HONE_EINPUT, "%s: the chat template takes no tools", t->path);
     if (!t->text || !strstr(t->text, "tools"))
         return err_set(e, HONE_EINPUT, "the model's chat template %s; give one that takes tools with --chat-template-file",
                        t->text ? "takes no tools" : "is missing, and tools need one");
@@ -414,6 +418,8 @@ int chat_format_find(const struct chat_format **out, const char *name, const str
 {
     if (t->tools)
         return find_for_tools(out, name, t, e);
+    if (!name && t->path)
+        return find_own(out, t, e);
     for (int i = 0; i < N_FORMATS_OF_CHAT; i++)
         if (name ? !strcmp(name, formats[i].name) : t->text && matches(&formats[i], t->text)) {
             *out = &formats[i];

@@ -19,12 +19,14 @@ struct chat_template {
     const char *text;      /* the template; NULL: none, a family's own rules alone */
     const char *eos_token; /* the end token's text, for templates that are run; NULL: none, and one that asks for it is refused */
     const json_t *tools;   /* an array that chat_tools_check takes; NULL: none */
+    const char *path;      /* of the file that the user gave it by: it is run whatever family it looks like; NULL: the model's own */
 };
 
 struct chat_format; /* a family: chatml, llama3, gemma; or the file's own template */
 
-/* By name (chat_format_names lists them), or, name NULL, by the template text (may be NULL: then an error). With tools it is always the
- * template that is run, for the families' rules have no tools; one that never names them is HONE_EINPUT, a family by name HONE_EUSAGE. */
+/* By name (chat_format_names lists them), or, name NULL, by the template text (may be NULL: then an error). With tools, and where the user
+ * gave the template, it is always the template that is run: the families' rules have no tools, and who gives a template wants what stands
+ * in it. With tools one that never names them is HONE_EINPUT, a family by name HONE_EUSAGE. */
 int chat_format_find(const struct chat_format **out, const char *name, const struct chat_template *t, struct hone_error *e);
 const char *chat_format_name(const struct chat_format *f);
 /* "chatml, gemma, llama3" */

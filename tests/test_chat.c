@@ -207,6 +207,30 @@ static void test_own_template(void **state)
     text_free(&x);
 }
 
+/* The user's own is run though it has the markers of a family, and is named where it is wrong. */
+static void test_given_template(void **state)
+{
+    (void)state;
+    static const char with[] = "{% for m in messages %}<|im_start|>{{ m.role | upper }} {{ m.content }}<|im_end|>{% endfor %}";
+    static const char *const wrong[] = {"<|im_start|><|im_end|>", "<start_of_turn><end_of_turn>{% for m in messages %}",
+                                        "<|start_header_id|><|end_header_id|><|eot_id|>{{ messages | nonsense }}", ""};
+    const struct chat_format *f = NULL;
+    struct chat_template t = {.text = with, .path = "my.jinja"};
+    struct text x = {0};
+    struct hone_error e = {0};
+    if (chat_format_find(&f, NULL, &t, &e) || chat_render(f, &t, &(struct chat_message){"user", "hi"}, 1, 0, true, &x, &e))
+        fail_msg("%s", e.message);
+    assert_string_equal(x.data, "<|im_start|>USER hi<|im_end|>");
+    text_free(&x);
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        e = (struct hone_error){0};
+        t.text = wrong[i];
+        assert_int_equal(chat_format_find(&f, NULL, &t, &e), HONE_EINPUT);
+        if (strncmp(e.message, "my.jinja: ", 10) != 0 || strstr(e.message, "the model's"))
+            fail_msg("'%s' is refused by: %s", wrong[i], e.message);
+    }
+}
+
 static json_t *tools_of(const char *text)
 {
     json_t *tools = json_loads(text, 0, NULL);
@@ -381,6 +405,7 @@ int main(void)
         cmocka_unit_test(test_golden),  cmocka_unit_test(test_parts),         cmocka_unit_test(test_names),
         cmocka_unit_test(test_refused), cmocka_unit_test(test_own_template),  cmocka_unit_test(test_cut),
         cmocka_unit_test(test_tools),   cmocka_unit_test(test_tools_refused), cmocka_unit_test(test_published_tools),
+        cmocka_unit_test(test_given_template),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

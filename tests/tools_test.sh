@@ -1,25 +1,7 @@
 #!/bin/sh
 # --tools and --chat-template-file: what the model reads is what the template makes of them; what cannot be right is refused before a model
 # is opened, and what a template does not take is an error.
-set -eu
-cd "$(dirname "$0")/.."
-hone=${B:-build}/hone
-case $hone in /*) ;; *) hone=$PWD/$hone ;; esac
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-failed=0
-fail() {
-    echo "tools: $*"
-    failed=1
-}
-expect() { # exit code, pattern in the output, command...
-    code=$1 pattern=$2
-    shift 2
-    rc=0
-    "$@" >"$tmp/out" 2>&1 || rc=$?
-    [ "$rc" = "$code" ] || fail "exit code $rc, not $code: $*: $(tail -n 3 "$tmp/out")"
-    grep -q -e "$pattern" "$tmp/out" || fail "no '$pattern' from $*: $(head -n 3 "$tmp/out")"
-}
+. "$(dirname "$0")/script.sh"
 "$hone" synth smollm2-135m F16 "$tmp/m.gguf" --layers 2 --width 64 --vocab 400 >"$tmp/out" 2>&1
 cd "$tmp"
 cat >template <<'END'
@@ -79,6 +61,18 @@ expect 3 'takes no tools' "$hone" run -m m.gguf -p x --tools tools.json --chat-t
 printf '{# tools #}{%% for m in messages %%}{{ m.content }}{%% endfor %%}' >silent
 expect 3 'does not write the tools' "$hone" run -m m.gguf -p x --tools tools.json --chat-template-file silent
 printf '{%% for m in messages %%}\n{{ m.content | nonsense }}{%% endfor %%}' >broken
-expect 3 'line 2, column' "$hone" run -m m.gguf -p x --chat-template-file broken
-[ $failed = 0 ] && echo 'tools: the template gets them, or it is an error'
-exit $failed
+expect 3 'broken: .*line 2, column' "$hone" run -m m.gguf -p x --chat-template-file broken
+# Run whatever family its markers are of, and what goes wrong in it has its name, before a model is opened where it can be.
+printf '{%% for m in messages %%}<|im_start|>{{ m.role | upper }}:{{ m.content }}<|im_end|>{%% endfor %%}' >family
+[ "$(prompt --chat-template-file family -p 'In Oslo?')" = '<|im_start|>USER:In Oslo?<|im_end|>' ] || fail "a family's markers: the model reads $(cat run.json)"
+printf '<|im_start|><|im_end|>{%% for m in messages %%}\n{%% if %%}' >broken
+expect 3 'broken: .*line 2, column' "$hone" run -m /nowhere.gguf -p x --chat-template-file broken
+expect 3 'broken: .*line 2, column' "$hone" chat -m /nowhere.gguf --chat-template-file broken
+printf '<|im_start|><|im_end|>{%% for m in messages %%}\n{{ m.content / 0 }}{%% endfor %%}' >broken
+expect 3 'broken: .*line 2, column' "$hone" run -m m.gguf -p x --chat-template-file broken
+for family in '<|im_start|><|im_end|>' '<start_of_turn><end_of_turn>' '<|start_header_id|><|end_header_id|><|eot_id|>' ''; do
+    printf '%s' "$family" >mute
+    expect 3 'mute: the chat template writes no messages' "$hone" run -m m.gguf -p x --chat-template-file mute
+done
+expect 3 'mute: the chat template takes no tools' "$hone" run -m m.gguf -p x --chat-template-file mute --tools tools.json
+finish 'the template gets them, or it is an error'
