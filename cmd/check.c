@@ -405,7 +405,8 @@ static int run_cases(void)
     enum op op;
     if (op_name && op_by_name(op_name, &op))
         return cmd_refuse(HONE_EUSAGE, "check: no op '%s'", op_name);
-    int rc = parse_seed(&o.seed);
+    int rc = cmd_refuse_split("check", "without a model there is nothing to split");
+    rc = rc ? rc : parse_seed(&o.seed);
     if (!rc)
         rc = cmd_load_plugins();
     if (rc)

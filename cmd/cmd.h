@@ -118,6 +118,7 @@ extern struct model_args model_args;
 /* Opens what model_args names; the message is printed on failure. 0 or the exit code. */
 int cmd_open_model(struct hone_model **m); /* plug-ins first: a wrong one is said before a model is read */
 int cmd_load_plugins(void); /* for a command that opens no model */
+int cmd_refuse_split(const char *command, const char *why); /* for a command that splits no model: 0, or -sm and -ts are refused */
 int cmd_open_session(struct hone_session **s, const struct hone_model *m, const struct hone_session_params *base);
 
 /* The journal, for each command that measures or judges: two lines, and journal_sample and journal_record between them.

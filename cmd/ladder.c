@@ -125,6 +125,8 @@ static int climb(struct climber *c, const struct hone_model *m, bool *all_local)
     o.session.n_threads = model_args.n_threads;
     o.session.n_batch = model_args.n_batch;
     o.session.poll = model_args.poll;
+    o.session.devices = model_args.devices;
+    o.session.n_gpu_layers = model_args.n_gpu_layers;
     o.session.gates = model_args.set; /* below the ladder's own: which kernel an op takes once it may */
     interrupt_session(NULL);
     machine_look(&c->before, "");
@@ -153,7 +155,9 @@ static int run(int n_args, char **args)
         return cmd_refuse(HONE_EUSAGE, "ladder: it begins with attention on its reference; -fa on has no place here");
     if (jsonl_path && resume && strcmp(jsonl_path, resume) != 0)
         return cmd_refuse(HONE_EUSAGE, "ladder: --resume FILE appends to FILE; --jsonl names another");
-    int rc = cmd_open_model(&m);
+    int rc = cmd_refuse_split("ladder", "it climbs on one device, or on one group of threads");
+    if (!rc)
+        rc = cmd_open_model(&m);
     if (!rc)
         rc = open_lines(&c);
     if (!rc)

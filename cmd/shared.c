@@ -172,6 +172,12 @@ static int check_flash(struct hone_session *s)
     return 0;
 }
 
+int cmd_refuse_split(const char *command, const char *why)
+{
+    const char *flag = model_args.split_mode && strcmp(model_args.split_mode, "none") != 0 ? "-sm" : model_args.tensor_split ? "-ts" : NULL;
+    return flag ? cmd_refuse(HONE_EUSAGE, "%s: %s; %s has no place here", command, why, flag) : 0;
+}
+
 int cmd_open_session(struct hone_session **s, const struct hone_model *m, const struct hone_session_params *base)
 {
     struct hone_session_params p = base ? *base : hone_session_defaults();

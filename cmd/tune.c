@@ -123,8 +123,8 @@ static int run(int n_args, char **args)
     if (strcmp(model_args.flash, "on") == 0)
         return cmd_refuse(HONE_EUSAGE, "tune: it tries every kernel of attention itself; -fa on has no place here");
     int rc = check_set();
-    if (!rc && out_path)
-        rc = whole_check(out_path, "--out");
+    if (!rc)
+        rc = cmd_refuse_split("tune", "it times the kernels of a whole model");
     if (!rc)
         rc = cmd_open_model(&m);
     if (!rc)
@@ -137,6 +137,8 @@ static int run(int n_args, char **args)
         o.session.n_ctx = model_args.n_ctx ? model_args.n_ctx : n_prompt + 128;
         o.session.n_threads = model_args.n_threads;
         o.session.poll = model_args.poll;
+        o.session.devices = model_args.devices;
+        o.session.n_gpu_layers = model_args.n_gpu_layers;
         o.session.type_k = model_args.type_k;
         o.session.type_v = model_args.type_v;
         o.base = model_args.set ? model_args.set : "";

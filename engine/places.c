@@ -11,6 +11,7 @@
 #include "graph/weights.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,17 +63,24 @@ static int add_all(struct places *p, struct hone_error *e)
     return rc;
 }
 
-/* "cuda0", or "cuda" for its first. */
-static int add_named(struct places *p, const char *word, size_t n, struct hone_error *e)
+bool places_device(const char *word, size_t n, const struct backend **backend, int *device)
 {
-    char name[32], known[200] = "cpu";
+    char name[32];
     size_t letters = n;
     while (letters && isdigit((unsigned char)word[letters - 1]))
         letters--;
     snprintf(name, sizeof name, "%.*s", (int)(letters < 31 ? letters : 31), word);
-    const struct backend *b = backend_by_name(name);
-    int device = letters < n && n - letters < 4 ? atoi(word + letters) : 0;
-    if (b && !b->host && device < b->n_devices())
+    *backend = backend_by_name(name);
+    *device = letters == n ? 0 : n - letters < 4 ? atoi(word + letters) : INT_MAX;
+    return *backend && !(*backend)->host && *device < (*backend)->n_devices();
+}
+
+static int add_named(struct places *p, const char *word, size_t n, struct hone_error *e)
+{
+    char known[200] = "cpu";
+    const struct backend *b;
+    int device;
+    if (places_device(word, n, &b, &device))
         return place_add(p, b, device, e);
     int n_backends;
     const struct backend *const *list = backend_list(&n_backends);
@@ -93,7 +101,8 @@ static int add_devices(struct places *p, const char *devices, struct hone_error 
     int rc = 0;
     for (const char *w = devices; *w && !rc; w += strspn(w, ",/ ")) {
         size_t n = strcspn(w, ",/ ");
-        rc = strncmp(w, "cpu", 3) ? add_named(p, w, n, e) : 0; /* the host is there anyway */
+        bool host = n >= 3 && !strncmp(w, "cpu", 3) && (n == 3 || w[3] == ':'); /* it is there anyway */
+        rc = host ? 0 : add_named(p, w, n, e);
         w += n;
     }
     return rc;

@@ -26,6 +26,8 @@ struct places_options {
     bool all_reference;
 };
 
+/* The device of a name of n bytes, "cuda0", or "cuda" for its first; false: there is none. */
+bool places_device(const char *name, size_t n, const struct backend **backend, int *device);
 /* HONE_EUSAGE: no such device; HONE_ERESOURCE where a stream cannot be had. On failure nothing is left. */
 int places_open(struct places *p, const struct model *m, const struct places_options *o, struct hone_error *e);
 void places_close(struct places *p); /* a zeroed one too */

@@ -8,6 +8,7 @@
 
 #include "engine/follow.h"
 #include "engine/session_file.h"
+#include "engine/split_words.h"
 
 #include "backends/backend.h"
 #include "base/cpu.h"
@@ -186,6 +187,8 @@ static int session_open(struct hone_session *s, struct hone_error *e)
     rc = session_places(s, e);
     if (!rc && s->places.placement.n < 2)
         rc = session_ranks_open(s, asked, e);
+    if (!rc)
+        rc = split_words_check(p, s->ranks != NULL, s->places.placement.n - 1, p->n_gpu_layers == 0 || gates_all_reference(&s->gates), e);
     if (rc)
         return rc;
     if (threads > cpu_processors()) /* every node ends where all threads meet, and only so many run at a time */

@@ -163,8 +163,10 @@ static int session_make(struct bench *b, const struct bench_config *c, struct ho
     b->params.type_k = c->values[BENCH_TYPE_K]->text;
     b->params.type_v = c->values[BENCH_TYPE_V]->text;
     b->params.split_mode = c->values[BENCH_SPLIT_MODE]->text;
-    b->params.tensor_split = c->values[BENCH_TENSOR_SPLIT]->text;
-    b->params.devices = c->values[BENCH_DEVICES]->text;
+    /* Shares and groups of threads are those of the configurations beside it that are split. */
+    bool whole = !strcmp(b->params.split_mode, "none") && !bench_gpus(NULL, 0);
+    b->params.tensor_split = whole ? NULL : c->values[BENCH_TENSOR_SPLIT]->text;
+    b->params.devices = whole ? NULL : c->values[BENCH_DEVICES]->text;
     b->params.n_gpu_layers = (int32_t)number(c, BENCH_N_GPU_LAYERS);
     b->params.recipe = b->o->recipe;
     b->params.gates = b->o->gates;

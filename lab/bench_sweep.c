@@ -373,19 +373,37 @@ int bench_sweep_add(struct bench_sweep *s, enum bench_param p, const char *text,
     return rc;
 }
 
-/* A split by tensors in each configuration is over two devices or more. */
+/* The fewest and the most parts that a configuration is shared out over. */
+static void parts_of(const struct bench_list *l, int64_t *least, const struct bench_value **most)
+{
+    *least = INT64_MAX;
+    *most = NULL;
+    for (size_t i = 0; i < l->n; i++) {
+        *least = l->values[i].number < *least ? l->values[i].number : *least;
+        *most = !*most || l->values[i].number > (*most)->number ? &l->values[i] : *most;
+    }
+}
+
+/* A split by tensors in each configuration is over two devices or more; and where there are parts, some configuration is split. */
 static int check_split(const struct bench_sweep *s, struct hone_error *e)
 {
-    bool tensor = false;
-    int64_t shares = INT64_MAX, devices = INT64_MAX; /* the fewest of any configuration */
-    for (size_t i = 0; i < s->lists[BENCH_SPLIT_MODE].n; i++)
+    bool tensor = false, any = false;
+    int64_t shares, devices;
+    const struct bench_value *most_shares, *most_devices;
+    for (size_t i = 0; i < s->lists[BENCH_SPLIT_MODE].n; i++) {
         tensor |= !strcmp(s->lists[BENCH_SPLIT_MODE].values[i].text, "tensor");
-    for (size_t i = 0; i < s->lists[BENCH_TENSOR_SPLIT].n; i++)
-        shares = s->lists[BENCH_TENSOR_SPLIT].values[i].number < shares ? s->lists[BENCH_TENSOR_SPLIT].values[i].number : shares;
-    for (size_t i = 0; i < s->lists[BENCH_DEVICES].n; i++)
-        devices = s->lists[BENCH_DEVICES].values[i].number < devices ? s->lists[BENCH_DEVICES].values[i].number : devices;
+        any |= strcmp(s->lists[BENCH_SPLIT_MODE].values[i].text, "none") != 0;
+    }
+    parts_of(&s->lists[BENCH_TENSOR_SPLIT], &shares, &most_shares);
+    parts_of(&s->lists[BENCH_DEVICES], &devices, &most_devices);
     if (tensor && shares < 2 && devices < 2 && !comm_mpi_launched())
         return err_set(e, HONE_EUSAGE, "-sm tensor: over which devices? -ts 1/1 for two groups of threads, or -dev cpu:1/cpu:1");
+    if (any || bench_gpus(NULL, 0))
+        return 0;
+    if (most_shares && most_shares->number > 1)
+        return err_set(e, HONE_EUSAGE, "-ts %s: -sm none splits nothing", most_shares->text);
+    if (most_devices && most_devices->number > 1)
+        return err_set(e, HONE_EUSAGE, "-dev %s: -sm none splits nothing", most_devices->text);
     return 0;
 }
 
