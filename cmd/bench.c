@@ -48,7 +48,7 @@ static struct option table[] = {
     {"--no-verify", OPTION_FLAG, &no_verify, NULL, "do not compare with the reference: rows say \"unverified\"", 0, 0},
     {"--no-roof", OPTION_FLAG, &no_roof, NULL, "do not measure between samples how fast memory can be read", 0, 0},
     {"--no-cache", OPTION_FLAG, &no_cache, NULL, "compute the reference's logits anew", 0, 0},
-    {"--recipe", OPTION_TEXT, &model_args.recipe, "FILE", "gates from a file", 0, 0},
+    {"--recipe", OPTION_INPUT, &model_args.recipe, "FILE", "gates from a file", 0, 0},
     {"--set", OPTION_APPEND, &model_args.set, "GATE=VALUE", "set a gate (repeatable)", 0, 0},
     PLUGIN_OPTION,
     {"--mask", OPTION_TEXT, &model_args.mask, "FEATURES", "use only these processor features (none, avx2, avx512, full)", 0, 0},

@@ -158,9 +158,7 @@ static int run(int n_args, char **args)
     conversation_init(&c.said);
     if (n_args)
         return cmd_refuse(HONE_EUSAGE, "chat: '%s' is no option", args[0]);
-    int rc = session_files_check();
-    if (!rc)
-        rc = generate_prepare();
+    int rc = generate_prepare();
     if (!rc)
         rc = cmd_open_model(&c.m);
     if (!rc)

@@ -19,7 +19,7 @@ static const struct option *options(int *n)
         {"--op", OPTION_TEXT, &op_name, "OP", "only kernels of this op", 0, 0},
         {"--kernel", OPTION_TEXT, &kernel_glob, "GLOB", "only kernels of this name or variant", 0, 0},
         {"--case", OPTION_TEXT, &case_glob, "GLOB", "only these cases", 0, 0},
-        {"--case-file", OPTION_TEXT, &case_file, "FILE", "replay a captured case; with --capture: write it there", 0, 0},
+        {"--case-file", OPTION_INPUT, &case_file, "FILE", "replay a captured case; with --capture: write it there", 0, 0},
         {"--seed", OPTION_TEXT, &seed_text, "N", "of the data (default: another each time; it is printed)", 0, 0},
         {"--time-limit", OPTION_INT, &limit_s, "S", "seconds that one case may take", 1, 86400},
         {"--jobs", OPTION_INT, &n_workers, "N", "child processes at once (0: one a core)", 0, 64},
@@ -342,7 +342,9 @@ static int run_shadow(void)
     if (!found)
         return cmd_refuse(HONE_ERESOURCE, "check: no memory");
     struct recording rec = {0};
-    int rc = cmd_open_model(&m), code = 0;
+    int rc = capture ? files_check_output(capture_path(path, sizeof path), case_file == path ? "--capture" : "--case-file") : 0, code = 0;
+    if (!rc)
+        rc = cmd_open_model(&m);
     if (!rc)
         rc = cmd_open_session(&s, m, NULL);
     if (!rc)
@@ -351,7 +353,7 @@ static int run_shadow(void)
                                          model_args.n_threads));
     if (!rc) {
         struct shadow_options o = {.n_prefill = n_prefill, .n_decode = n_decode, .capture = capture, .progress = show_progress};
-        o.capture_path = capture ? capture_path(path, sizeof path) : NULL;
+        o.capture_path = capture ? case_file : NULL;
         interrupt_session(s);
         code = shadow_run(found, s, m, &o, &e);
         progress_end();

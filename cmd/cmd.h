@@ -6,6 +6,7 @@
 #define CMD_CMD_H
 
 #include "base/err.h"
+#include "base/whole.h"
 #include "hone.h"
 #include "lab/journal.h"
 
@@ -38,6 +39,11 @@ enum option_kind {
     OPTION_U64,    /* uint64_t * */
     OPTION_TEXT,   /* const char ** */
     OPTION_APPEND, /* char **: malloc'd, values joined by newlines; repeatable */
+    /* Names of files, kept as TEXT is, or (INPUTS) as APPEND; cmd/files.c looks at them before the command runs. */
+    OPTION_INPUT,  /* read; "-": stdin */
+    OPTION_INPUTS,
+    OPTION_OUTPUT, /* put in place whole */
+    OPTION_GROWS,  /* added to */
 };
 
 struct option {
@@ -80,8 +86,8 @@ struct model_args {
 };
 extern struct model_args model_args;
 /* Rows for a command's own table: the model file alone, kernels from outside, or everything a session needs. */
-#define PLUGIN_OPTION {"--plugin", OPTION_APPEND, &model_args.plugins, "FILE", "a shared object of kernels, run where a gate names them (repeatable)", 0, 0}
-#define MODEL_OPTION {"-m, --model", OPTION_TEXT, &model_args.model, "FILE", "the model, a GGUF file", 0, 0}
+#define PLUGIN_OPTION {"--plugin", OPTION_INPUTS, &model_args.plugins, "FILE", "a shared object of kernels, run where a gate names them (repeatable)", 0, 0}
+#define MODEL_OPTION {"-m, --model", OPTION_INPUT, &model_args.model, "FILE", "the model, a GGUF file", 0, 0}
 #define SESSION_OPTIONS                                                                                                          \
     MODEL_OPTION, {"-c, --ctx-size", OPTION_INT, &model_args.n_ctx, "N", "context, in tokens (0: the model's, at most 4096)", 0, 1 << 30},     \
         {"-b, --batch-size, -ub, --ubatch-size", OPTION_INT, &model_args.n_batch, "N", "tokens a step at most while prefilling", 1, 65536}, \
@@ -98,7 +104,7 @@ extern struct model_args model_args;
         {"-ngl, --n-gpu-layers", OPTION_INT, &model_args.n_gpu_layers, "N", "layers on devices, the last ones first (-1: all)", -1, 1 << 20},      \
         {"-dev, --device", OPTION_TEXT, &model_args.devices, "LIST", "devices: cuda0,cuda1; none; auto: all GPUs; cpu:2,cpu:2 are two groups of two threads", 0, 0},         \
         {"-ts, --tensor-split", OPTION_TEXT, &model_args.tensor_split, "A/B", "their shares (0: even ones)", 0, 0},    \
-        {"--recipe", OPTION_TEXT, &model_args.recipe, "FILE", "gates from a file", 0, 0},                                                 \
+        {"--recipe", OPTION_INPUT, &model_args.recipe, "FILE", "gates from a file", 0, 0},                                                 \
         {"--set", OPTION_APPEND, &model_args.set, "GATE=VALUE", "set a gate (repeatable)", 0, 0},                                         \
         PLUGIN_OPTION,                                                                                                                   \
         {"--mask", OPTION_TEXT, &model_args.mask, "FEATURES", "use only these processor features (none, avx2, avx512, full)", 0, 0},       \
@@ -110,7 +116,7 @@ extern struct model_args model_args;
     {"--poll", OPTION_INT, &(args).poll, "N", "how long idle threads spin, 0 to 100 (-1: 50)", -1, 100}, \
     {"-ctk, --cache-type-k", OPTION_TEXT, &(args).type_k, "TYPE", "format of cached keys, of both " who "", 0, 0}, \
     {"-ctv, --cache-type-v", OPTION_TEXT, &(args).type_v, "TYPE", "format of cached values, of both " who "", 0, 0}, \
-    {"--recipe", OPTION_TEXT, &model_args.recipe, "FILE", "gates of both " who " from a file", 0, 0}, \
+    {"--recipe", OPTION_INPUT, &model_args.recipe, "FILE", "gates of both " who " from a file", 0, 0}, \
     {"--set", OPTION_APPEND, &model_args.set, "GATE=VALUE", "a gate of both " who " (repeatable)", 0, 0}, \
     PLUGIN_OPTION, \
     {"--mask", OPTION_TEXT, &model_args.mask, "FEATURES", "use only these processor features in both " who "", 0, 0}, \
@@ -167,17 +173,14 @@ void interrupt_clear(void);
 void interrupt_session(struct hone_session *s); /* NULL: none */
 enum { EXIT_INTERRUPTED = 130 };
 
-/* A file that is put in place only when it is whole. `option` is for messages ("--out"). All three return 0 or the exit code, with its
- * message printed. */
-enum { WHOLE_PATH = 4096 };
-struct whole_file {
-    FILE *to;
-    char path[WHOLE_PATH], partial[WHOLE_PATH + 32];
-};
-int whole_check(const char *path, const char *option); /* that it could be written, before work is done for it */
-int whole_open(struct whole_file *w, const char *path, const char *option);
-/* rc: of what was done meanwhile; not 0: the file is dropped, and rc returned. */
-int whole_close(struct whole_file *w, int rc);
+/* files.c: what a command's outputs may not take the place of. All return 0 or the exit code, with its message printed. */
+int files_check(const struct command *c); /* the options; main asks */
+/* For files that are arguments: one that is read, to be named before; and one that is written, `option` for messages ("OUT"). */
+void files_read(const char *path);
+int files_check_output(const char *path, const char *option);
+/* An output (base/whole.h) that was looked at. rc: of what was done meanwhile; not 0: the file is dropped, and rc returned. */
+int files_open(struct whole *w, const char *path);
+int files_close(struct whole *w, int rc);
 
 /* The whole of a file or, path "-", of stdin: malloc'd, NUL-terminated. 0 or a code. */
 int file_read(char **text, size_t *size, const char *path, struct hone_error *e);

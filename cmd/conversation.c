@@ -8,11 +8,8 @@
 
 #include "model/utf8.h"
 
-#include <errno.h>
-#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct session_files session_files;
 
@@ -91,21 +88,6 @@ int conversation_encode(const struct conversation *c, const struct chat_format *
 }
 
 /* ---- sessions in files */
-
-int session_files_check(void)
-{
-    char folder[WHOLE_PATH];
-    if (!session_files.save)
-        return 0;
-    int rc = whole_check(session_files.save, "--save-session");
-    if (rc)
-        return rc;
-    snprintf(folder, sizeof folder, "%s", session_files.save);
-    const char *parent = dirname(folder);
-    return access(parent, W_OK) ? cmd_refuse(HONE_EINPUT, "--save-session %s: cannot write in %s: %s", session_files.save,
-                                             parent, strerror(errno))
-                                : 0;
-}
 
 static int bad_note(struct hone_error *e, const char *why)
 {

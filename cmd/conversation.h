@@ -29,13 +29,11 @@ struct session_files {
 };
 extern struct session_files session_files;
 #define SESSION_FILE_OPTIONS                                                                                                   \
-    {"--load-session", OPTION_TEXT, &session_files.load, "FILE", "go on behind what a saved session holds", 0, 0},             \
+    {"--load-session", OPTION_INPUT, &session_files.load, "FILE", "go on behind what a saved session holds", 0, 0},             \
     {                                                                                                                          \
-        "--save-session", OPTION_TEXT, &session_files.save, "FILE",                                                            \
+        "--save-session", OPTION_OUTPUT, &session_files.save, "FILE",                                                            \
             "save the session when all went well; FILE is replaced once the new one is whole", 0, 0                            \
     }
-/* Before a model is opened: 0, or the exit code for a place where no session could be saved. */
-int session_files_check(void);
 /* Restores the session and what was said, if --load-session asks for it; else *c is as it was. 0 or the exit code; on failure
  * both are as before. */
 int session_files_load(struct conversation *c, struct hone_session *s, const struct hone_model *m);

@@ -6,8 +6,6 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static const char *token_text, *token_file, *logits_path, *jobs_path;
 static int n_greedy;
@@ -17,11 +15,11 @@ static const struct option *options(int *n)
     static const struct option table[] = {
         SESSION_OPTIONS,
         {"--tokens", OPTION_TEXT, &token_text, "LIST", "token ids, e.g. 1,2,3", 0, 0},
-        {"-f, --file", OPTION_TEXT, &token_file, "FILE", "token ids from a file; - is stdin", 0, 0},
-        {"--logits-out", OPTION_TEXT, &logits_path, "FILE", "raw little-endian f32, a row of n_vocab for each position", 0, 0},
+        {"-f, --file", OPTION_INPUT, &token_file, "FILE", "token ids from a file; - is stdin", 0, 0},
+        {"--logits-out", OPTION_OUTPUT, &logits_path, "FILE", "raw little-endian f32, a row of n_vocab for each position", 0, 0},
         {"--greedy", OPTION_INT, &n_greedy, "N", "then N greedy tokens", 0, 1 << 24},
         SESSION_FILE_OPTIONS,
-        {"--jobs", OPTION_TEXT, &jobs_path, "FILE", "a JSON object a line (lab/eval_job.h), each answered by a line; - is stdin", 0, 0},
+        {"--jobs", OPTION_INPUT, &jobs_path, "FILE", "a JSON object a line (lab/eval_job.h), each answered by a line; - is stdin", 0, 0},
         OUTPUT_OPTION,
     };
     *n = (int)(sizeof table / sizeof *table);
@@ -30,36 +28,14 @@ static const struct option *options(int *n)
 
 /* The logits are written beside their name and renamed once everything is done, so that a failure or an interruption leaves what was
  * there. */
-static char partial_path[4200];
+static struct whole logits;
 
 static int write_logits(const struct hone_session *s, size_t rows, size_t n_vocab, struct hone_error *e)
 {
-    FILE *f = fopen(partial_path, "wbe");
-    if (!f)
-        return err_set(e, HONE_ERESOURCE, "%s: %s", partial_path, strerror(errno));
-    bool ok = fwrite(hone_session_logits(s, 0), sizeof(float), rows * n_vocab, f) == rows * n_vocab; /* rows lie one behind the other */
-    int number = ok ? 0 : errno;
-    if (fclose(f) != 0 && ok) {
-        ok = false;
-        number = errno;
-    }
-    return ok ? 0 : err_set(e, HONE_ERESOURCE, "%s: %s", logits_path, strerror(number));
-}
-
-/* A place for the logits that is no device, no folder and not the model itself. */
-static int check_logits_path(struct hone_error *e)
-{
-    struct stat out, model;
-    int n = snprintf(partial_path, sizeof partial_path, "%s.%ld.partial", logits_path, (long)getpid());
-    if (!*logits_path || n < 0 || (size_t)n >= sizeof partial_path)
-        return err_set(e, HONE_EUSAGE, "--logits-out: '%.60s' is no file name", logits_path);
-    if (stat(logits_path, &out) != 0)
-        return 0;
-    if (!S_ISREG(out.st_mode))
-        return err_set(e, HONE_EUSAGE, "--logits-out %s: not a regular file", logits_path);
-    if (model_args.model && stat(model_args.model, &model) == 0 && model.st_dev == out.st_dev && model.st_ino == out.st_ino)
-        return err_set(e, HONE_EUSAGE, "--logits-out %s: that is the model", logits_path);
-    return 0;
+    int rc = whole_begin(&logits, logits_path, e);
+    if (!rc && fwrite(hone_session_logits(s, 0), sizeof(float), rows * n_vocab, logits.file) != rows * n_vocab) /* rows lie one behind the other */
+        rc = err_set(e, HONE_ERESOURCE, "%s: %s", logits_path, strerror(errno));
+    return rc;
 }
 
 /* c: what was said before; its last token, if the session does not hold it, comes first, and its logits are nobody's. */
@@ -92,6 +68,18 @@ static int evaluate(struct hone_session *s, const struct hone_model *m, struct c
     return rc;
 }
 
+/* Files that a job writes, as those of options. */
+static int check_job(const json_t *job)
+{
+    const char *const paths[] = {json_string_value(json_object_get(job, "logits")),
+                                 json_string_value(json_object_get(json_object_get(job, "nodes"), "file"))};
+    int rc = 0;
+    for (size_t i = 0; i < 2 && !rc; i++)
+        if (paths[i] && *paths[i])
+            rc = files_check_output(paths[i], i ? "file" : "logits");
+    return rc;
+}
+
 /* Who answers, then an answer a job; each line is flushed, so that what was done is there if a later job fails. */
 static int answer_jobs(struct hone_session *s, const struct hone_model *m, char *text)
 {
@@ -110,12 +98,11 @@ static int answer_jobs(struct hone_session *s, const struct hone_model *m, char 
         if (!line[strspn(line, " \t\r")])
             continue;
         json_t *job = json_loads(line, JSON_REJECT_DUPLICATES, &why);
-        if (!job)
-            rc = cmd_refuse(HONE_EINPUT, "%s: line %d is no JSON: %s", jobs_path, number, why.text);
-        else if (eval_job_run(s, m, job, &answer, &e)) {
+        rc = job ? check_job(job) : cmd_refuse(HONE_EINPUT, "%s: line %d is no JSON: %s", jobs_path, number, why.text);
+        if (!rc && eval_job_run(s, m, job, &answer, &e)) {
             err_prefix(&e, "%s: line %d", jobs_path, number);
             rc = cmd_fail(&e);
-        } else {
+        } else if (!rc) {
             rc = output_print(answer);
         }
         json_decref(job);
@@ -177,10 +164,8 @@ static int run(int n_args, char **args)
     }
     if (!token_text == !token_file)
         return cmd_refuse(HONE_EUSAGE, "eval: give the tokens by --tokens LIST or by -f FILE");
-    if (logits_path && check_logits_path(&e))
-        return cmd_fail(&e);
-    int rc = session_files_check();
-    if (!rc && token_file && file_read(&text, &size, token_file, &e))
+    int rc = 0;
+    if (token_file && file_read(&text, &size, token_file, &e))
         rc = cmd_fail(&e);
     if (!rc && tokens_parse(&ids, &n, token_text ? token_text : text, &e))
         rc = cmd_fail(&e);
@@ -200,10 +185,7 @@ static int run(int n_args, char **args)
             rc = cmd_fail(&e);
         if (!rc)
             rc = session_files_save(&c, s);
-        if (!rc && logits_path && rename(partial_path, logits_path) != 0)
-            rc = cmd_refuse(HONE_ERESOURCE, "%s: %s", logits_path, strerror(errno));
-        if (rc && logits_path)
-            remove(partial_path);
+        rc = files_close(&logits, rc);
     }
     if (!rc) {
         json_t *fed = json_array();

@@ -30,8 +30,8 @@ extern struct generate_args generate_args;
         {"-s, --seed", OPTION_U64, &generate_args.seed, "N", "seed of the sampler", 0, 0},                                                  \
         {"--ignore-eos", OPTION_FLAG, &generate_args.ignore_eos, NULL, "go on past end tokens", 0, 0},                                     \
         {"--chat-template", OPTION_TEXT, &generate_args.chat_template, "NAME", "chatml, gemma or llama3, instead of the file's own", 0, 0},  \
-        {"--chat-template-file", OPTION_TEXT, &generate_args.template_path, "FILE", "a chat template (Jinja) instead of the file's own", 0, 0}, \
-        {"--tools", OPTION_TEXT, &generate_args.tools_path, "FILE",                                                                        \
+        {"--chat-template-file", OPTION_INPUT, &generate_args.template_path, "FILE", "a chat template (Jinja) instead of the file's own", 0, 0}, \
+        {"--tools", OPTION_INPUT, &generate_args.tools_path, "FILE",                                                                        \
          "functions that the model may call: a JSON array of {\"type\": \"function\", \"function\": {...}}", 0, 0},                           \
         {"-sys, --system-prompt", OPTION_TEXT, &generate_args.system, "TEXT", "system prompt of the chat", 0, 0}
 

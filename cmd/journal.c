@@ -1,5 +1,5 @@
 /* journal.c: hone journal: looking at what was recorded, and remarking on it. The subcommands that compute (compare, regress,
- * plot) are in journal_series.c. */
+ * plot) are in journal_series.c, those for files of it (verify, export, import) in journal_files.c. */
 #include "cmd/journal.h"
 
 #include "lab/stats.h"
@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 struct journal_view journal_view = {.limit = -1, .level = 99, .alpha = 1, .margin = 0.5f};
 
@@ -29,7 +30,7 @@ static const struct option *options(int *n)
          0},
         {"--supersedes", OPTION_TEXT, &journal_view.supersedes, "ID", "note: the run stands in the place of run ID from now on",
          0, 0},
-        {"--out", OPTION_TEXT, &journal_view.out, "FILE", "export: write there instead of to stdout", 0, 0},
+        {"--out", OPTION_OUTPUT, &journal_view.out, "FILE", "export: write there instead of to stdout", 0, 0},
         {"--width", OPTION_INT, &journal_view.width, "N", "plot: columns (0: the terminal's)", 0, 1000},
         {"--height", OPTION_INT, &journal_view.height, "N", "plot: lines (0: 24)", 0, 500},
         OUTPUT_OPTION,
@@ -119,32 +120,43 @@ int journal_view_filter(struct journal_filter *f, int limit)
     return v->since ? parse_since(v->since, &f->since) : 0;
 }
 
-/* A run by its id, or as "last" or "last-N": the newest, or the Nth before it. */
-static int parse_id(struct journal *j, const char *text, int64_t *id)
+/* A run as it is named: its id, or with last the newest (0) or the Nth before it (-N). Nothing is opened for what is neither. */
+struct run_name {
+    const char *text;
+    int64_t number;
+    bool last;
+};
+
+static int read_name(const char *text, struct run_name *name)
 {
     static const char last[] = "last";
-    bool from_last = !strncmp(text, last, strlen(last));
-    const char *digits = from_last ? text + strlen(last) : text;
+    *name = (struct run_name){.text = text, .last = !strncmp(text, last, strlen(last))};
+    const char *digits = name->last ? text + strlen(last) : text;
     char *end;
     errno = 0;
-    *id = strtoll(digits, &end, 10);
-    bool number = end != digits && !*end && !errno && (from_last ? *id < 0 && *id > -(1 << 20) : *id > 0);
-    if (!number && !(from_last && !*digits))
-        return cmd_refuse(HONE_EUSAGE,
-                          "journal: '%s' names no run: its id as hone journal list shows it, last, or last-1 for the one before",
-                          text);
-    if (!from_last)
+    int64_t n = name->number = strtoll(digits, &end, 10);
+    bool number = end != digits && !*end && !errno && (name->last ? n < 0 && n > -(1 << 20) : n > 0);
+    if (number || (name->last && !*digits))
         return 0;
+    return cmd_refuse(HONE_EUSAGE,
+                      "journal: '%s' names no run: its id as hone journal list shows it, last, or last-1 for the one before", text);
+}
+
+static int find_run(struct journal *j, const struct run_name *name, int64_t *id)
+{
     struct hone_error e = {0};
-    struct journal_filter f = {.limit = (int)(1 - *id), .superseded = true};
+    struct journal_filter f = {.limit = (int)(1 - name->number), .superseded = true};
     json_t *runs;
+    *id = name->number;
+    if (!name->last)
+        return 0;
     if (journal_list(j, &f, &runs, &e))
         return cmd_fail(&e);
     size_t n = json_array_size(runs);
     bool there = n == (size_t)f.limit;
     *id = there ? json_integer_value(json_object_get(json_array_get(runs, n - 1), "id")) : 0;
     json_decref(runs);
-    return there ? 0 : cmd_refuse(HONE_EINPUT, "journal: no run %s: %s has %zu", text, journal_path(j), n);
+    return there ? 0 : cmd_refuse(HONE_EINPUT, "journal: no run %s: %s has %zu", name->text, journal_path(j), n);
 }
 
 /* ---- list */
@@ -392,15 +404,32 @@ static int run_show(struct journal *j, int64_t id)
 
 /* ---- note */
 
+static struct run_name superseded;
+
+/* What is asked, before a journal is opened. What became of a run is for a person to say; win and loss are for the lab, which derives
+ * them from samples each time. */
+static int check_note(const char *text)
+{
+    static const char *const words[] = {"kept", "lost", "inconclusive"};
+    const struct journal_view *v = &journal_view;
+    bool known = !v->outcome;
+    if (!text && !v->outcome && !v->supersedes)
+        return cmd_refuse(HONE_EUSAGE, "journal: note what? give a text, --outcome or --supersedes");
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        known |= v->outcome && !strcmp(v->outcome, words[i]);
+    if (!known)
+        return cmd_refuse(HONE_EUSAGE, "--outcome %s: kept, lost and inconclusive are possible; verdicts are derived from what was measured",
+                          v->outcome);
+    return v->supersedes ? read_name(v->supersedes, &superseded) : 0;
+}
+
 static int run_note(struct journal *j, int64_t id, const char *text)
 {
     struct hone_error e = {0};
     const struct journal_view *v = &journal_view;
     int64_t old = 0, record = 0;
-    if (!text && !v->outcome && !v->supersedes)
-        return cmd_refuse(HONE_EUSAGE, "journal: note what? give a text, --outcome or --supersedes");
     if (v->supersedes) {
-        int rc = parse_id(j, v->supersedes, &old);
+        int rc = find_run(j, &superseded, &old);
         if (rc)
             return rc;
         if (journal_supersede(j, id, old, text, &e))
@@ -424,75 +453,14 @@ static int run_note(struct journal *j, int64_t id, const char *text)
     return 0;
 }
 
-/* ---- the chain, and files of it */
-
-static int run_verify(struct journal *j, const char *head)
-{
-    struct hone_error e = {0};
-    struct journal_checked c;
-    bool has = true;
-    if (head && (strlen(head) != 64 || strspn(head, "0123456789abcdef") != 64))
-        return cmd_refuse(HONE_EUSAGE, "journal: '%s' is no SHA-256 of a record", head);
-    if (journal_verify(j, &c, &e) || (head && journal_has(j, head, &has, &e)))
-        return cmd_fail(&e);
-    if (!has)
-        return cmd_refuse(HONE_ECHECK,
-                          "%s: its chain holds, but no record of it is %s: it is not the journal that had this head",
-                          journal_path(j), head);
-    if (output_json())
-        return output_print(
-            json_pack("{s:I, s:I, s:s}", "records", (json_int_t)c.records, "chains", (json_int_t)c.chains, "head", c.head));
-    printf("%lld records in %lld chain(s): pages sound, every record what its hash says, every link in place\nhead %s\n",
-           (long long)c.records, (long long)c.chains, c.head);
-    return 0;
-}
-
-static int run_export(struct journal *j, int64_t id)
-{
-    struct hone_error e = {0};
-    const char *path = journal_view.out;
-    struct whole_file w = {.to = stdout};
-    int64_t n;
-    int rc = path ? whole_open(&w, path, "--out") : 0;
-    if (rc)
-        return rc;
-    rc = journal_export(j, id, w.to, &n, &e);
-    rc = !rc ? 0 : !path && ferror(stdout) ? output_flush() : cmd_fail(&e);
-    if (path)
-        rc = whole_close(&w, rc);
-    if (!rc)
-        fprintf(stderr, "hone: exported %lld records\n", (long long)n);
-    return rc;
-}
-
-static int run_import(struct journal *j, const char *path)
-{
-    struct hone_error e = {0};
-    int64_t added, known;
-    FILE *from = strcmp(path, "-") ? fopen(path, "re") : stdin;
-    if (!from)
-        return cmd_refuse(HONE_EINPUT, "%s: %s", path, strerror(errno));
-    int rc = journal_import(j, from, path, &added, &known, &e) ? cmd_fail(&e) : 0;
-    if (from != stdin)
-        fclose(from);
-    if (rc)
-        return rc;
-    if (output_json())
-        return output_print(json_pack("{s:I, s:I}", "added", (json_int_t)added, "known", (json_int_t)known));
-    printf("%lld records added, %lld were there\n", (long long)added, (long long)known);
-    return 0;
-}
-
 /* ---- */
 
-/* name, fewest and most arguments behind it, whether they are ids, whether it writes. */
+/* name, fewest and most arguments behind it, how many of them are ids. */
 static const struct subcommand {
     const char *name;
     int least, most, ids;
-    bool writes;
-} subcommands[] = {{"list", 0, 0, 0, false},    {"show", 1, 1, 1, false},   {"compare", 2, 2, 2, false},
-                   {"regress", 0, 0, 0, false}, {"plot", 0, 8, 8, false},   {"note", 1, 2, 1, true},
-                   {"verify", 0, 1, 0, false},  {"export", 0, 1, 1, false}, {"import", 1, 1, 0, true}};
+} subcommands[] = {{"list", 0, 0, 0}, {"show", 1, 1, 1},   {"compare", 2, 2, 2}, {"regress", 0, 0, 0}, {"plot", 0, 8, 8},
+                   {"note", 1, 2, 1}, {"verify", 0, 1, 0}, {"export", 0, 1, 1},  {"import", 1, 1, 0}};
 
 static int run_subcommand(const struct subcommand *c, struct journal *j, int n, char **args, const int64_t *ids)
 {
@@ -509,10 +477,8 @@ static int run_subcommand(const struct subcommand *c, struct journal *j, int n, 
     if (!strcmp(c->name, "note"))
         return run_note(j, ids[0], n > 1 ? args[1] : NULL);
     if (!strcmp(c->name, "verify"))
-        return run_verify(j, n ? args[0] : NULL);
-    if (!strcmp(c->name, "export"))
-        return run_export(j, n ? ids[0] : 0);
-    return run_import(j, args[0]);
+        return journal_show_verify(j, n ? args[0] : NULL);
+    return journal_show_export(j, n ? ids[0] : 0);
 }
 
 static int run(int n_args, char **args)
@@ -522,6 +488,8 @@ static int run(int n_args, char **args)
     struct journal *j = NULL;
     char path[4096];
     int64_t ids[8] = {0};
+    struct run_name names[8] = {{NULL, 0, false}};
+    int rc = 0;
     if (!n_args)
         return cmd_refuse(HONE_EUSAGE, "journal: what? list, show, compare, regress, plot, note, verify, export or import");
     for (size_t i = 0; i < sizeof subcommands / sizeof *subcommands && !c; i++)
@@ -535,14 +503,22 @@ static int run(int n_args, char **args)
     if (n < c->least || n > c->most)
         return cmd_refuse(HONE_EUSAGE, "journal %s: %d argument(s), not %d; see hone journal --help", c->name,
                           n < c->least ? c->least : c->most, n);
-    if (!cmd_journal_path(path, sizeof path, c->writes))
+    for (int i = 0; i < n && i < c->ids && !rc; i++)
+        rc = read_name(args[1 + i], &names[i]);
+    bool note = !strcmp(c->name, "note");
+    if (!rc && note)
+        rc = check_note(n > 1 ? args[2] : NULL);
+    if (rc)
+        return rc;
+    if (!cmd_journal_path(path, sizeof path, false))
         return cmd_refuse(HONE_ERESOURCE,
                           "neither HONE_JOURNAL, XDG_DATA_HOME nor HOME says where the journal is: give --journal FILE");
-    if (journal_open(&j, path, c->writes ? JOURNAL_WRITE : JOURNAL_READ, &e))
+    if (!strcmp(c->name, "import"))
+        return journal_take_import(args[1]);
+    if (journal_open(&j, path, note && !access(path, F_OK) ? JOURNAL_WRITE : JOURNAL_READ, &e)) /* there is nothing to note in a new one */
         return cmd_fail(&e);
-    int rc = 0;
     for (int i = 0; i < n && i < c->ids && !rc; i++)
-        rc = parse_id(j, args[1 + i], &ids[i]);
+        rc = find_run(j, &names[i], &ids[i]);
     rc = rc ? rc : run_subcommand(c, j, n, args + 1, ids);
     journal_close(j);
     return rc;

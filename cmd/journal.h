@@ -42,5 +42,9 @@ void journal_put_json(const json_t *value, int width);
 int journal_show_compare(struct journal *j, int64_t a, int64_t b);
 int journal_show_regress(struct journal *j);
 int journal_show_plot(struct journal *j, int n, const int64_t *ids);
+/* head: a hash that must be among its records, or NULL. */
+int journal_show_verify(struct journal *j, const char *head);
+int journal_show_export(struct journal *j, int64_t id); /* 0: all runs */
+int journal_take_import(const char *path);              /* into the journal, which is made if need be */
 
 #endif

@@ -212,6 +212,8 @@ int journal_show_regress(struct journal *j)
     bool worse = false;
     double alpha = (double)journal_view.alpha / 100;
     int rc = read_histories(j, &h);
+    if (!rc && !h.n) /* a watch over a name that nothing has would never bark */
+        rc = cmd_refuse(HONE_EINPUT, "journal regress: no run in %s has such a series", journal_path(j));
     if (!rc && journal_regress(&h, alpha, (double)journal_view.margin / 100, &list, &e))
         rc = cmd_fail(&e);
     for (size_t i = 0; i < h.n && !rc; i++)
@@ -224,8 +226,6 @@ int journal_show_regress(struct journal *j)
     } else if (!rc) {
         for (size_t i = 0; i < h.n; i++)
             put_trend(&list[i]);
-        if (!h.n)
-            fprintf(stderr, "hone: no run in %s has such a series\n", journal_path(j));
         rc = output_flush();
     }
     if (list)

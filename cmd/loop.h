@@ -8,7 +8,7 @@
 extern const char *denylist_path;
 #define DENYLIST_OPTION                                                                                                        \
     {                                                                                                                          \
-        "--denylist", OPTION_TEXT, &denylist_path, "FILE",                                                                     \
+        "--denylist", OPTION_INPUT, &denylist_path, "FILE",                                                                     \
             "combinations found unsafe (default HONE_DENYLIST, or denylist beside the journal)", 0, 0                          \
     }
 

@@ -136,9 +136,13 @@ static int option_set(const struct option *o, const char *name, const char *valu
         break;
     }
     case OPTION_TEXT:
+    case OPTION_INPUT:
+    case OPTION_OUTPUT:
+    case OPTION_GROWS:
         *(const char **)o->to = value;
         break;
     case OPTION_APPEND:
+    case OPTION_INPUTS:
         rc = option_append(o->to, value);
         break;
     }
@@ -287,7 +291,9 @@ static void log_to_stderr(void *user, enum log_level level, const char *line)
 
 static int run_alone(const struct command *c, int n_args, char **args)
 {
-    int rc = c->run(n_args, args);
+    int rc = files_check(c);
+    if (!rc)
+        rc = c->run(n_args, args);
     progress_end();
     int flushed = output_flush();
     return rc ? rc : flushed;

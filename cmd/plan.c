@@ -17,7 +17,7 @@ static const struct option *options(int *n)
         {"--devices", OPTION_INT, &most, "N", "predict for up to N devices", 1, COST_MAX_DEVICES},
         {"--link", OPTION_TEXT, &link_text, "LATENCY,BANDWIDTH",
          "of the link between devices, as 3us,12GB/s (default: measured between two threads here)", 0, 0},
-        {"--trace", OPTION_TEXT, &trace_path, "FILE", "times of one device from `hone trace -o json` instead of tracing here",
+        {"--trace", OPTION_INPUT, &trace_path, "FILE", "times of one device from `hone trace -o json` instead of tracing here",
          0, 0},
         {"-d, --n-depth", OPTION_INT, &depth, "N", "positions in the context before the step", 0, 1 << 30},
         {"-r, --repetitions", OPTION_INT, &repeats, "N", "steps that are measured", 1, 100000},

@@ -34,6 +34,10 @@ static int run(int n_args, char **args)
     struct hone_error e = {0};
     if (n_args != 3)
         return cmd_refuse(HONE_EUSAGE, "quantize: give IN, OUT and TYPE; types are %s", mix_names());
+    files_read(args[0]);
+    int rc = files_check_output(args[1], "OUT");
+    if (rc)
+        return rc;
     int64_t start = clock_ns();
     json_int_t before = file_bytes(args[0]), after;
     interrupt_session(NULL);

@@ -22,14 +22,14 @@ static bool backlog, retry;
 static const struct option *options(int *n)
 {
     static const struct option table[] = {
-        {"--queue", OPTION_TEXT, &queue_path, "FILE", "the queue (default HONE_QUEUE, or queue.db beside the journal)", 0, 0},
+        {"--queue", OPTION_INPUT, &queue_path, "FILE", "the queue (default HONE_QUEUE, or queue.db beside the journal)", 0, 0},
         {"--as", OPTION_TEXT, &as, "ROLE", "supervisor or worker (default HONE_ROLE, or supervisor)", 0, 0},
         {"--priority", OPTION_INT, &priority, "N", "add: larger ones are taken first", -1000000, 1000000},
         {"--hypothesis", OPTION_TEXT, &hypothesis, "TEXT", "add: why it should help", 0, 0},
         {"--expect", OPTION_TEXT, &expect, "PERCENT", "add: the gain that is expected", 0, 0},
         {"--work", OPTION_TEXT, &work, "TEXT", "add: what to do: a patch, a recipe, a command, words", 0, 0},
-        {"--work-file", OPTION_TEXT, &work_file, "FILE", "add: the same from a file (-: stdin)", 0, 0},
-        {"--recipe", OPTION_TEXT, &recipe, "FILE", "add: the recipe that it starts from", 0, 0},
+        {"--work-file", OPTION_INPUT, &work_file, "FILE", "add: the same from a file (-: stdin)", 0, 0},
+        {"--recipe", OPTION_INPUT, &recipe, "FILE", "add: the recipe that it starts from", 0, 0},
         {"--model", OPTION_TEXT, &model, "TEXT", "add: a part of the name of the model that it is about", 0, 0},
         {"--series", OPTION_TEXT, &series, "GLOB", "add: the series that it is about: 'tg* t/s'", 0, 0},
         {"--tier", OPTION_TEXT, &tier, "NAME", "add: the tier that decides; what is handed in waits for approval", 0, 0},

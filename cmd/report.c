@@ -14,7 +14,7 @@ static int width;
 static const struct option *options(int *n)
 {
     static const struct option table[] = {
-        {"--out", OPTION_TEXT, &out_path, "FILE", "write a page (HTML) there; without it, the report goes to stdout as text", 0, 0},
+        {"--out", OPTION_OUTPUT, &out_path, "FILE", "write a page (HTML) there; without it, the report goes to stdout as text", 0, 0},
         {"--title", OPTION_TEXT, &title, "TEXT", "of the page", 0, 0},
         JOURNAL_OPTION,
         JOURNAL_FILTER_OPTIONS,
@@ -38,10 +38,10 @@ static int columns(void)
 
 static int write_page(const struct report *r)
 {
-    struct whole_file w;
+    struct whole w;
     struct hone_error e = {0};
-    int rc = whole_open(&w, out_path, "--out");
-    return rc ? rc : whole_close(&w, report_html(r, title, w.to, &e) ? cmd_fail(&e) : 0);
+    int rc = files_open(&w, out_path);
+    return rc ? rc : files_close(&w, report_html(r, title, w.file, &e) ? cmd_fail(&e) : 0);
 }
 
 static json_t *table_json(const struct report_table *t)
@@ -83,8 +83,6 @@ static int run(int n_args, char **args)
     if (n_args)
         return cmd_refuse(HONE_EUSAGE, "report: '%s' is no option", args[0]);
     int rc = journal_view_filter(&o.filter, 0);
-    if (!rc && out_path)
-        rc = whole_check(out_path, "--out");
     if (rc)
         return rc;
     if (!cmd_journal_path(path, sizeof path, false))

@@ -14,7 +14,7 @@ static const struct option *options(int *n)
     static const struct option table[] = {
         SESSION_OPTIONS,
         {"-p, --prompt", OPTION_TEXT, &prompt, "TEXT", "the prompt", 0, 0},
-        {"-f, --file", OPTION_TEXT, &prompt_file, "FILE", "the prompt from a file; - is stdin", 0, 0},
+        {"-f, --file", OPTION_INPUT, &prompt_file, "FILE", "the prompt from a file; - is stdin", 0, 0},
         {"--chat", OPTION_FLAG, &chat, NULL, "the prompt is a user's message (default if the file has a chat template)", 0, 0},
         {"--raw", OPTION_FLAG, &raw, NULL, "the prompt is text to be continued", 0, 0},
         GENERATE_OPTIONS,
@@ -109,9 +109,7 @@ static int run(int n_args, char **args)
         return cmd_refuse(HONE_EUSAGE, "run: --chat and --raw exclude each other");
     if (raw && (generate_args.tools_path || generate_args.template_path))
         return cmd_refuse(HONE_EUSAGE, "run: --tools and --chat-template-file are for a chat, and --raw is none");
-    int rc = session_files_check();
-    if (!rc)
-        rc = generate_prepare();
+    int rc = generate_prepare();
     if (!rc)
         rc = cmd_open_model(&m);
     if (!rc && prompt_file)

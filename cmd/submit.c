@@ -13,7 +13,7 @@ static const char *check_path, *notes;
 static const struct option *options(int *n)
 {
     static const struct option table[] = {
-        {"--check", OPTION_TEXT, &check_path, "FILE", "check this payload (-: stdin) instead of making one", 0, 0},
+        {"--check", OPTION_INPUT, &check_path, "FILE", "check this payload (-: stdin) instead of making one", 0, 0},
         {"--notes", OPTION_TEXT, &notes, "TEXT", "what there is to say; a must where caches are quantised", 0, 0},
         JOURNAL_OPTION,
         OUTPUT_OPTION,

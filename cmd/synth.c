@@ -47,6 +47,9 @@ static int run(int n_args, char **args)
     struct stat st;
     if (n_args != 3)
         return usage();
+    int rc = files_check_output(args[2], "OUT");
+    if (rc)
+        return rc;
     params.shape = args[0];
     params.type = args[1];
     int64_t start = clock_ns();

@@ -19,12 +19,12 @@ static bool promotable;
 static const struct option *options(int *n)
 {
     static const struct option table[] = {
-        {"--tiers", OPTION_TEXT, &tiers_path, "FILE", "the tiers (default HONE_TIERS, or tiers beside the journal)", 0, 0},
+        {"--tiers", OPTION_INPUT, &tiers_path, "FILE", "the tiers (default HONE_TIERS, or tiers beside the journal)", 0, 0},
         {"--commit", OPTION_TEXT, &commit, "REV", "the builds must be of this commit of the repository here, without changes",
          0, 0},
         {"--promotable", OPTION_FLAG, &promotable, NULL, "check: also what a promotion asks for", 0, 0},
         {"--task", OPTION_INT, &task, "ID", "promote: the task of the queue, which must be approved", 1, 1 << 30},
-        {"--queue", OPTION_TEXT, &queue_path, "FILE", "the queue (default HONE_QUEUE, or queue.db beside the journal)", 0, 0},
+        {"--queue", OPTION_INPUT, &queue_path, "FILE", "the queue (default HONE_QUEUE, or queue.db beside the journal)", 0, 0},
         {"--as", OPTION_TEXT, &as, "ROLE", "supervisor or worker (default HONE_ROLE, or supervisor)", 0, 0},
         {"--worker", OPTION_TEXT, &worker, "NAME", "promote: who does it (default HONE_WORKER, or USER)", 0, 0},
         DENYLIST_OPTION,

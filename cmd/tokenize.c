@@ -16,7 +16,7 @@ static const struct option *tokenize_options(int *n)
 {
     static const struct option table[] = {
         MODEL_OPTION,
-        {"-f, --file", OPTION_TEXT, &file, "FILE", "the text from a file; - is stdin", 0, 0},
+        {"-f, --file", OPTION_INPUT, &file, "FILE", "the text from a file; - is stdin", 0, 0},
         {"--no-special", OPTION_FLAG, &no_special, NULL, "control tokens in the text are text, and no bos is added", 0, 0},
         {"--no-bos", OPTION_FLAG, &no_bos, NULL, "no bos is added", 0, 0},
         OUTPUT_OPTION,
@@ -29,7 +29,7 @@ static const struct option *detokenize_options(int *n)
 {
     static const struct option table[] = {
         MODEL_OPTION,
-        {"-f, --file", OPTION_TEXT, &file, "FILE", "the ids from a file; - is stdin", 0, 0},
+        {"-f, --file", OPTION_INPUT, &file, "FILE", "the ids from a file; - is stdin", 0, 0},
         {"--special", OPTION_FLAG, &keep_special, NULL, "control tokens give their names, not nothing", 0, 0},
         OUTPUT_OPTION,
     };

@@ -14,7 +14,7 @@ static const struct option *options(int *n)
 {
     static const struct option table[] = {
         SESSION_OPTIONS,
-        {"--out", OPTION_TEXT, &out_path, "FILE", "write the recipe there (default: stdout)", 0, 0},
+        {"--out", OPTION_OUTPUT, &out_path, "FILE", "write the recipe there (default: stdout)", 0, 0},
         {"-p, --n-prompt", OPTION_INT, &n_prompt, "N", "tokens of the prefill that is timed", 2, 65536},
         {"-r, --repetitions", OPTION_INT, &repeats, "N", "steps a variant; each node's median counts", 1, 1000},
         {"--margin", OPTION_FLOAT, &margin, "X", "how much faster than the table's own choice another must be", 0, 1},
@@ -64,14 +64,14 @@ static json_t *tune_json(const struct tune *t)
 
 static int write_recipe(const struct tune *t)
 {
-    struct whole_file w = {.to = stdout};
-    int rc = out_path ? whole_open(&w, out_path, "--out") : 0;
+    struct whole w = {.file = stdout};
+    int rc = out_path ? files_open(&w, out_path) : 0;
     if (rc)
         return rc;
-    fprintf(w.to, "# hone tune: the fastest kernels of %s on %s with %d threads\n%s%s", model_args.model, cpu_name(),
+    fprintf(w.file, "# hone tune: the fastest kernels of %s on %s with %d threads\n%s%s", model_args.model, cpu_name(),
             model_args.n_threads ? model_args.n_threads : cpu_cores(), t->gates,
             strlen(t->gates) > (model_args.set ? strlen(model_args.set) : 0) ? "" : "# the table's own choices are the fastest here\n");
-    return out_path ? whole_close(&w, 0) : output_flush();
+    return out_path ? files_close(&w, 0) : output_flush();
 }
 
 /* Of each variant that ran: the sums of its nodes' medians. */

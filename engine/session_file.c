@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/mmap.h"
+#include "base/whole.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -18,8 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 static const char magic[8] = {'H', 'O', 'N', 'E', 'S', 'E', 'S', 'S'};
 enum { VERSION = 2, FORMAT_SIZE = 16, MEMORY_INTS = 8, MAX_SEQUENCES = 64, SAMPLE = 4096 };
@@ -236,34 +235,17 @@ static int seal(struct output *o, struct header *h)
     return o->rc;
 }
 
-/* What path names, through links, and a name beside it for what is not whole yet: malloc'd. */
-static int places(const char *path, char **real, char **partial, struct hone_error *e)
-{
-    struct stat there;
-    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
-        return err_set(e, HONE_EINPUT, "%s: not a regular file", path);
-    *real = realpath(path, NULL); /* NULL: not there yet */
-    if (!*real)
-        *real = strdup(path);
-    size_t size = *real ? strlen(*real) + 32 : 0;
-    *partial = size ? malloc(size) : NULL;
-    if (!*partial)
-        return err_set(e, HONE_ERESOURCE, "no memory to save a session");
-    snprintf(*partial, size, "%s.%ld.partial", *real, (long)getpid());
-    return 0;
-}
-
 int session_file_save(const struct session_parts *p, const char *path, const char *note, struct hone_error *e)
 {
     struct numbering n = {0};
     size_t note_size = note ? strlen(note) : 0;
-    char *real = NULL, *partial = NULL;
+    struct whole w = {0};
     struct output o = {.e = e};
     struct header h = {.version = VERSION, .n_layer = (uint32_t)p->model->n_layer, .n_seq = (uint32_t)p->kv->n_seq};
-    int rc = note_size <= SESSION_FILE_NOTE_LIMIT ? places(path, &real, &partial, e)
+    int rc = note_size <= SESSION_FILE_NOTE_LIMIT ? numbering_make(&n, p, e)
                                                   : err_set(e, HONE_EUSAGE, "a note of %zu bytes to a session", note_size);
     if (!rc)
-        rc = numbering_make(&n, p, e);
+        rc = whole_begin(&w, path, e);
     if (rc)
         goto done;
     h.note = (uint32_t)note_size;
@@ -273,26 +255,16 @@ int session_file_save(const struct session_parts *p, const char *path, const cha
     h.n_slots = (uint32_t)n.n_slots;
     snprintf(h.k, sizeof h.k, "%s", format_get(p->kv->format_k)->name);
     snprintf(h.v, sizeof h.v, "%s", format_get(p->kv->format_v)->name);
-    o.path = partial;
-    o.file = fopen(partial, "w+bxe");
-    if (!o.file) {
-        rc = err_set(e, HONE_EINPUT, "%s: cannot write: %s", partial, strerror(errno));
-        goto done;
-    }
+    o.path = w.partial;
+    o.file = w.file;
     put(&o, &h, sizeof h);
     put_body(&o, p, &n);
     put(&o, note, note_size);
     rc = seal(&o, &h);
-    if (fclose(o.file) && !rc)
-        rc = err_set(e, HONE_ERESOURCE, "%s: cannot write: %s", partial, strerror(errno));
-    if (!rc && rename(partial, real))
-        rc = err_set(e, HONE_EINPUT, "%s: cannot rename to %s: %s", partial, real, strerror(errno));
-    if (rc)
-        unlink(partial);
+    if (whole_end(&w, rc == 0, e) && !rc)
+        rc = HONE_ERESOURCE;
 done:
     numbering_free(&n);
-    free(partial);
-    free(real);
     return rc;
 }
 

@@ -1,10 +1,8 @@
 /* gguf_write.c: writes GGUF files, version 3.
  *
  * Values and the tensor table are gathered in memory, for the header states how many there are and where each tensor's data
- * will lie; at the first data the head is written, and from there on bytes stream through. The file grows beside its place
- * under a name of its own and is renamed when it is whole, so that neither a full disk nor a killed process leaves half a
- * model under a good name, and a model that is mapped can be replaced by a new one. Writing into place and truncating on
- * failure was the alternative; it does not survive a kill. No fsync: a crash of the machine may lose the file, as with cp.
+ * will lie; at the first data the head is written, and from there on bytes stream through. The file is there when it is whole
+ * (base/whole.h), so a model that is mapped can be replaced by a new one.
  *
  * The first error sticks, so callers declare without checking. Misuse (a key twice, data past a tensor's end, a shape that the
  * format cannot hold) is HONE_EFAULT: callers build from what the reader or they themselves have checked. A process that
@@ -12,13 +10,12 @@
 #include "model/gguf.h"
 
 #include "base/hash.h"
+#include "base/whole.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct bytes {
@@ -28,8 +25,8 @@ struct bytes {
 
 struct gguf_writer {
     struct arena arena;
-    char *path, *partial;
-    FILE *file;              /* NULL once it could not be opened */
+    char *path;
+    struct whole out;
     struct hone_error error; /* the first; sticks */
     struct bytes values, tensors;
     struct bytes names; /* uint64_t hashes of keys and tensor names, to find twins */
@@ -83,8 +80,8 @@ static void append_string(struct gguf_writer *w, struct bytes *b, const char *s,
 
 static void put(struct gguf_writer *w, const void *data, size_t n)
 {
-    if (!w->error.code && n && fwrite(data, 1, n, w->file) != n)
-        err_set(&w->error, HONE_ERESOURCE, "%s: cannot write: %s", w->partial, strerror(errno));
+    if (!w->error.code && n && fwrite(data, 1, n, w->out.file) != n)
+        err_set(&w->error, HONE_ERESOURCE, "%s: cannot write: %s", w->path, strerror(errno));
 }
 
 /* Zeros from byte `at` of the file up to the alignment. */
@@ -121,33 +118,6 @@ static bool declare(struct gguf_writer *w, const char *kind, const char *name, s
     return !w->error.code;
 }
 
-/* Opens a file that was not there, so that two writers of one path never share one. */
-static int open_partial(struct gguf_writer *w, const char *path)
-{
-    size_t n = strlen(path) + 48;
-    w->partial = arena_alloc(&w->arena, n);
-    if (!w->partial)
-        return err_set(&w->error, HONE_ERESOURCE, "%s: out of memory", path);
-    int fd = -1;
-    for (int i = 0; i < 100 && fd < 0; i++) {
-        if (i)
-            snprintf(w->partial, n, "%s.%ld-%d.partial", path, (long)getpid(), i);
-        else
-            snprintf(w->partial, n, "%s.%ld.partial", path, (long)getpid());
-        fd = open(w->partial, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (fd < 0 && errno != EEXIST)
-            break;
-    }
-    if (fd < 0)
-        return err_set(&w->error, HONE_ERESOURCE, "%s: cannot create: %s", w->partial, strerror(errno));
-    w->file = fdopen(fd, "wb");
-    if (w->file)
-        return 0;
-    close(fd);
-    unlink(w->partial);
-    return err_set(&w->error, HONE_ERESOURCE, "%s: out of memory", path);
-}
-
 static void writer_free(struct gguf_writer *w)
 {
     free(w->values.data);
@@ -160,21 +130,14 @@ static void writer_free(struct gguf_writer *w)
 
 int gguf_writer_create(struct gguf_writer **out, const char *path, struct hone_error *e)
 {
-    struct stat st;
     *out = NULL;
-    if (!*path)
-        return err_set(e, HONE_EUSAGE, "the output has no file name");
-    /* The rename would put a file where a device or a folder's name is. */
-    if (!stat(path, &st) && !S_ISREG(st.st_mode))
-        return err_set(e, HONE_EUSAGE, "%s: not a regular file", path);
     struct gguf_writer *w = calloc(1, sizeof *w);
     if (!w)
         return err_set(e, HONE_ERESOURCE, "%s: out of memory", path);
     w->alignment = 32;
     w->path = arena_strdup(&w->arena, path);
-    int rc = w->path ? open_partial(w, path) : err_set(&w->error, HONE_ERESOURCE, "%s: out of memory", path);
+    int rc = w->path ? whole_begin(&w->out, path, e) : err_set(e, HONE_ERESOURCE, "%s: out of memory", path);
     if (rc) {
-        err_set(e, rc, "%s", w->error.message);
         writer_free(w);
         return rc;
     }
@@ -309,8 +272,8 @@ static uint64_t size_of(const struct gguf_writer *w, uint64_t tensor)
 
 static void put_hole(struct gguf_writer *w, size_t size)
 {
-    if (!w->error.code && fseeko(w->file, (off_t)size, SEEK_CUR))
-        err_set(&w->error, HONE_ERESOURCE, "%s: cannot write: %s", w->partial, strerror(errno));
+    if (!w->error.code && fseeko(w->out.file, (off_t)size, SEEK_CUR))
+        err_set(&w->error, HONE_ERESOURCE, "%s: cannot write: %s", w->path, strerror(errno));
 }
 
 /* data NULL: a hole. */
@@ -357,15 +320,10 @@ int gguf_writer_close(struct gguf_writer *w, bool keep, struct hone_error *e)
                     (unsigned long long)w->current, (unsigned long long)w->n_tensors);
     }
     /* The file is as long as what was written last; a hole at its end is none yet. */
-    if (keep && w->holes && !w->error.code && (fflush(w->file) || ftruncate(fileno(w->file), ftello(w->file))))
-        err_set(&w->error, HONE_ERESOURCE, "%s: cannot write: %s", w->partial, strerror(errno));
-    if (fclose(w->file) && keep)
-        err_set(&w->error, HONE_ERESOURCE, "%s: cannot write: %s", w->partial, strerror(errno));
-    if (keep && !w->error.code && rename(w->partial, w->path))
-        err_set(&w->error, HONE_ERESOURCE, "%s: cannot rename to %s: %s", w->partial, w->path, strerror(errno));
+    if (keep && w->holes && !w->error.code && (fflush(w->out.file) || ftruncate(fileno(w->out.file), ftello(w->out.file))))
+        err_set(&w->error, HONE_ERESOURCE, "%s: cannot write: %s", w->path, strerror(errno));
+    whole_end(&w->out, keep && !w->error.code, &w->error);
     int rc = keep ? w->error.code : 0;
-    if (!keep || rc)
-        unlink(w->partial);
     if (rc)
         err_set(e, rc, "%s", w->error.message);
     writer_free(w);

@@ -1,28 +1,8 @@
 #!/bin/sh
 # The journal from the command line: what check, trace, ladder and bench leave in it; list, show, compare, regress, plot, note, verify,
 # export and import; --no-journal; exit codes; and that an export's chain can be checked with sha256sum alone.
-set -eu
-cd "$(dirname "$0")/.."
-B=${B:-build}
-case $B in /*) ;; *) B=$PWD/$B ;; esac
-hone=$B/hone
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-failed=0 skipped=
-fail() {
-    echo "journal: $*"
-    failed=1
-}
-expect() { # exit code, pattern in the output, command...
-    code=$1 pattern=$2
-    shift 2
-    rc=0
-    "$@" >"$tmp/out" 2>"$tmp/err" || rc=$?
-    [ "$rc" = "$code" ] || fail "exit code $rc, not $code: $*: $(tail -n 3 "$tmp/out" "$tmp/err")"
-    cat "$tmp/out" "$tmp/err" | grep -q -e "$pattern" || fail "no '$pattern' from $*: $(head -n 5 "$tmp/out" "$tmp/err")"
-}
-export HONE_CACHE="$tmp/cache" HONE_JOURNAL="$tmp/j.db"
-unset XDG_DATA_HOME
+. "$(dirname "$0")/script.sh"
+skipped=
 "$hone" synth llama3.2-1b Q4_0 "$tmp/m.gguf" --layers 2 --width 256 --vocab 512 --seed 7 >/dev/null
 
 # ---- what commands leave
@@ -69,6 +49,8 @@ expect 0 'no series in common' "$hone" journal compare "$checked" "$second"
 expect 0 '"log_ratio"' "$hone" journal compare "$trace" "$second" -o json
 expect 0 'too few for a change' "$hone" journal regress --series 'decode*'
 expect 0 '"changes": \[\]' "$hone" journal regress --series 'decode*' -o json
+expect 3 'no run in .* has such a series' "$hone" journal regress --series nope
+expect 3 'no run in .* has such a series' "$hone" journal regress --series nope -o json
 expect 0 'no run in .* is like that' "$hone" journal list --kind bench
 expect 0 'noted' "$hone" journal note "$trace" --outcome lost 'slower, in truth'
 expect 0 'lost: slower, in truth' "$hone" journal list --kind trace
@@ -76,6 +58,10 @@ expect 0 'noted' "$hone" journal note "$second" --supersedes "$trace" 'threads w
 [ "$("$hone" journal list --kind trace -o jsonl | wc -l)" = 1 ] || fail "a superseded run is listed"
 [ "$("$hone" journal list --kind trace --all -o jsonl | wc -l)" = 2 ] || fail "--all does not list a superseded run"
 expect 2 'note what' "$hone" journal note "$trace"
+for word in win loss noted ''; do
+    expect 2 'kept, lost and inconclusive' "$hone" journal note "$trace" --outcome "$word" 'by hand'
+done
+expect 0 'noted' "$hone" journal note "$trace" --outcome inconclusive
 expect 2 "names no run" "$hone" journal show x
 expect 2 "names no run" "$hone" journal show last+1
 expect 2 "names no run" "$hone" journal show last-
@@ -148,6 +134,12 @@ expect 3 'line 3: record 3: its content has another SHA-256' "$hone" journal imp
 head -n 5 "$tmp/one.jsonl" >"$tmp/cut.jsonl"
 expect 3 'the file was cut' "$hone" journal import "$tmp/cut.jsonl" --journal "$tmp/four.db"
 expect 3 'No such file' "$hone" journal import "$tmp/nowhere.jsonl" --journal "$tmp/four.db"
+# What is refused leaves no journal behind, and none is made to be asked for what cannot be there.
+expect 2 'names no run' "$hone" journal note nonsense text --journal "$tmp/four.db"
+expect 2 'names no run' "$hone" journal note 1 text --supersedes nonsense --journal "$tmp/four.db"
+expect 3 'there is no journal' "$hone" journal note 1 text --journal "$tmp/four.db"
+expect 2 'names no run' "$hone" journal show nonsense --journal "$tmp/none/four.db"
+[ -z "$(find "$tmp" -name 'four.db*')" ] || fail "a refused command leaves $(find "$tmp" -name 'four.db*')"
 # By hand: a line without its own hash has the hash that the next line calls previous.
 for n in 1 2 3 4; do
     sum=$(sed -n "${n}p" "$tmp/one.jsonl" | sed 's/,"hash":"[0-9a-f]*"}$/}/' | tr -d '\n' | sha256sum | cut -d ' ' -f 1)
@@ -170,5 +162,4 @@ else
 fi
 
 [ -z "$skipped" ] || echo "journal: left out$skipped"
-[ $failed = 0 ] && echo 'journal: recorded, read, compared, exported, and edits seen'
-exit $failed
+finish 'recorded, read, compared, exported, and edits seen'

@@ -2,25 +2,7 @@
 # Sessions in files on the command line: a text, a token list and a conversation go on behind a saved session as they would have in one go, with
 # every KV format; a file that is none, broken, of another model or with other formats is an error that loses nothing; what is there is
 # replaced by a whole file or not at all.
-set -eu
-cd "$(dirname "$0")/.."
-hone=${B:-build}/hone
-case $hone in /*) ;; *) hone=$PWD/$hone ;; esac
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-failed=0
-fail() {
-    echo "session: $*"
-    failed=1
-}
-expect() { # exit code, pattern in the output, command...
-    code=$1 pattern=$2
-    shift 2
-    rc=0
-    "$@" >"$tmp/out" 2>&1 || rc=$?
-    [ "$rc" = "$code" ] || fail "exit code $rc, not $code: $*: $(tail -n 3 "$tmp/out")"
-    grep -q -e "$pattern" "$tmp/out" || fail "no '$pattern' from $*: $(head -n 3 "$tmp/out")"
-}
+. "$(dirname "$0")/script.sh"
 ids() { # a member of the JSON on stdin, on one line
     tr -d ' \n' | sed -n "s/.*\"$1\":\[\([0-9,]*\)\].*/\1/p"
 }
@@ -113,12 +95,12 @@ cmp -s good kept || fail "a refused session was saved"
 for place in folder pipe /dev/null ''; do
     expect 2 'save-session' "$hone" eval -m /nowhere.gguf --tokens 5 --save-session "$place"
 done
-expect 3 'cannot write in' "$hone" eval -m /nowhere.gguf --tokens 5 --save-session nowhere/s
+expect 4 'save-session: nowhere/s: cannot write there' "$hone" eval -m /nowhere.gguf --tokens 5 --save-session nowhere/s
 [ -p pipe ] || fail "the pipe is gone"
-expect '3' 'cannot' "$hone" eval -m m.gguf --tokens 5 --save-session /proc/self/s
+expect 4 'cannot write there' "$hone" eval -m /nowhere.gguf --tokens 5 --save-session /proc/self/s
 if [ "$(id -u)" != 0 ]; then
     chmod 500 folder
-    expect 3 'cannot write in' "$hone" eval -m /nowhere.gguf --tokens 5 --save-session folder/s
+    expect 4 'cannot write there' "$hone" eval -m /nowhere.gguf --tokens 5 --save-session folder/s
 fi
 ln -s good link
 "$hone" eval -m m.gguf --tokens 7 --save-session link >out
@@ -133,5 +115,4 @@ for page in run chat eval; do
     expect 0 'load-session' "$hone" $page --help
     expect 0 'ctx.-checkpoints' "$hone" manual $page
 done
-[ $failed = 0 ] && echo 'session: goes on as in one go; what is broken loses nothing'
-exit $failed
+finish 'goes on as in one go; what is broken loses nothing'

@@ -385,7 +385,7 @@ static void test_paths(void **unused)
     char nowhere[300];
     session_feed(s, 0, ids, 10, 1);
     snprintf(nowhere, sizeof nowhere, "%s/missing/file", folder);
-    assert_int_equal(hone_session_save(s, nowhere, &e), HONE_EINPUT);
+    assert_int_equal(hone_session_save(s, nowhere, &e), HONE_ERESOURCE);
     assert_int_equal(hone_session_restore(s, nowhere, &e), HONE_EINPUT);
     assert_int_equal(hone_session_restore(s, folder, &e), HONE_EINPUT);
     assert_int_equal(hone_session_restore(s, model_path[0], &e), HONE_EINPUT);
@@ -401,14 +401,18 @@ static void test_paths(void **unused)
     /* What is no regular file stays what it is; a link stays one. */
     unlink(other);
     assert_int_equal(mkfifo(other, 0600), 0);
-    assert_int_equal(hone_session_save(s, other, &e), HONE_EINPUT);
+    assert_int_equal(hone_session_save(s, other, &e), HONE_EUSAGE);
     assert_non_null(strstr(e.message, "not a regular file"));
     assert_int_equal(hone_session_restore(s, other, &e), HONE_EINPUT);
-    assert_int_equal(hone_session_save(s, folder, &e), HONE_EINPUT);
+    assert_int_equal(hone_session_save(s, folder, &e), HONE_EUSAGE);
     assert_int_equal(unlink(other), 0);
     assert_int_equal(symlink(file, other), 0);
     save(s, other);
     assert_true(lstat(other, &st) == 0 && S_ISLNK(st.st_mode));
+    assert_int_equal(unlink(file), 0); /* also when what it names is not there yet */
+    save(s, other);
+    assert_true(lstat(other, &st) == 0 && S_ISLNK(st.st_mode));
+    assert_true(lstat(file, &st) == 0 && S_ISREG(st.st_mode));
     assert_int_equal(unlink(other), 0);
     hone_session_free(s);
 }
