@@ -167,8 +167,11 @@ extern bool verbose;
 int progress_show(const char *label, float done);
 void progress_end(void);
 
-/* Ctrl-C and SIGTERM: the first cancels the running eval (see interrupt_session) and sets the flag; a second one kills. */
+/* Ctrl-C and SIGTERM: the first cancels the running eval (see interrupt_session) and counts; a second one kills. A command that
+ * has something to give back may hear more of them before. */
 bool interrupted(void);
+int interrupts(void); /* how many */
+void interrupt_patience(int n); /* only what comes behind the nth kills */
 void interrupt_clear(void);
 void interrupt_session(struct hone_session *s); /* NULL: none */
 enum { EXIT_INTERRUPTED = 130 };

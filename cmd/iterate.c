@@ -9,6 +9,7 @@
 
 #include "cmd/journal.h"
 
+#include "lab/denylist.h"
 #include "lab/iterate.h"
 
 #include <errno.h>
@@ -16,10 +17,12 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-static const char *queue_path, *tiers_path, *logs_path, *as, *worker, *role, *program, *revision = "HEAD",
+static const char *queue_path, *tiers_path, *logs_path, *as, *worker, *role, *program, *revision,
                                                                                        *words[ITERATE_N_STEPS];
+static const char head[] = "HEAD";
 static char *limits;
 static bool all, measure_wrong;
 static int lease = 120;
@@ -39,7 +42,7 @@ static const struct option *options(int *n)
         {"--limit", OPTION_APPEND, &limits, "STEP=SECONDS",
          "of work, build, lint, check, verify, bench, ab, tier or promote (repeatable)", 0, 0},
         {"--measure-wrong", OPTION_FLAG, &measure_wrong, NULL, "compare also the speed of what was found wrong", 0, 0},
-        {"--commit", OPTION_TEXT, &revision, "REV", "what patches are applied to, of the repository here", 0, 0},
+        {"--commit", OPTION_TEXT, &revision, "REV", "what patches are applied to, of the repository here (default HEAD)", 0, 0},
         {"--lease", OPTION_INT, &lease, "SECONDS", "how long a task is ours when we die; renewed meanwhile", 3, 31536000},
         {"--role", OPTION_TEXT, &role, "NAME", "take tasks of this role, and of none", 0, 0},
         {"--worker", OPTION_TEXT, &worker, "NAME", "who takes tasks (default HONE_WORKER, or user@host:process)", 0, 0},
@@ -61,7 +64,7 @@ static const struct option *options(int *n)
 static int stopped(void *user)
 {
     (void)user;
-    return interrupted();
+    return interrupts();
 }
 
 static void tell(void *user, int64_t task, const char *step, double seconds, const char *what)
@@ -172,6 +175,78 @@ static int read_paths(struct running *r)
     r->o.logs = r->logs;
     r->o.cache = cmd_cache_folder(r->cache, sizeof r->cache);
     return 0;
+}
+
+/* ---- what must be right before a task is taken, for a task that fails for want of a folder is a try lost */
+
+static int check_journal(const struct running *r)
+{
+    struct hone_error e = {0};
+    struct journal *j;
+    if (access(r->journal_file, F_OK)) /* it is made with the first task; that it can be is checked as for any file */
+        return whole_check(r->journal_file, &e) ? (err_prefix(&e, "--journal"), cmd_fail(&e)) : 0;
+    if (journal_open(&j, r->journal_file, JOURNAL_WRITE, &e))
+        return cmd_fail(&e);
+    journal_close(j);
+    return 0;
+}
+
+/* The folder of logs, made if need be, takes files. */
+static int check_logs(const struct running *r)
+{
+    char probe[sizeof r->logs + 8];
+    struct hone_error e = {0};
+    if (mkdir(r->logs, 0777) && errno != EEXIST)
+        return cmd_refuse(HONE_ERESOURCE, "--logs %s: %s", r->logs, strerror(errno));
+    snprintf(probe, sizeof probe, "%s/probe", r->logs);
+    return whole_check(probe, &e) ? (err_prefix(&e, "--logs"), cmd_fail(&e)) : 0;
+}
+
+static int check_denylist(void)
+{
+    const char *variable = getenv("HONE_DENYLIST");
+    bool named = denylist_path || (variable && *variable);
+    struct hone_error e = {0};
+    struct denylist d = {0};
+    char path[4200];
+    if (!cmd_beside_journal(path, sizeof path, denylist_path, "HONE_DENYLIST", "denylist") || (!named && access(path, F_OK)))
+        return 0;
+    int rc = denylist_read(&d, path, &e) ? cmd_fail(&e) : 0;
+    denylist_free(&d);
+    return rc;
+}
+
+/* Plug-ins are loaded by the steps; here it is enough that they are there. */
+static int check_plugins(void)
+{
+    int rc = 0;
+    for (char *path = model_args.plugins, *end; path && *path && !rc; path = end) {
+        end = strchr(path, '\n') + 1;
+        end[-1] = 0;
+        rc = access(path, R_OK) ? cmd_refuse(HONE_EINPUT, "--plugin %s: %s", path, strerror(errno)) : 0;
+        end[-1] = '\n';
+    }
+    return rc;
+}
+
+static int check_all(const struct running *r)
+{
+    struct hone_error e = {0};
+    struct hone_model *m = NULL;
+    struct patch_base base;
+    if (hone_model_open(&m, r->o.model, &e))
+        return cmd_fail(&e);
+    hone_model_close(m);
+    if (revision && patch_base_find(&base, revision, &e)) {
+        err_prefix(&e, "--commit %.80s", revision);
+        return cmd_fail(&e);
+    }
+    if (revision && !patch_base_is_hone(&base))
+        return cmd_refuse(HONE_EINPUT, "--commit %.80s: the repository here does not hold hone's sources", revision);
+    int rc = check_journal(r);
+    rc = rc ? rc : check_logs(r);
+    rc = rc ? rc : check_denylist();
+    return rc ? rc : check_plugins();
 }
 
 /* ---- one task */
@@ -290,7 +365,7 @@ static int run(int n_args, char **args)
     }
     r->o = (struct iterate_options){.plugins = model_args.plugins,
                                     .program = program,
-                                    .revision = revision,
+                                    .revision = revision ? revision : head,
                                     .lease_s = lease,
                                     .supervisor = who_is && !strcmp(who_is, "supervisor"),
                                     .measure_wrong = measure_wrong,
@@ -303,7 +378,9 @@ static int run(int n_args, char **args)
     rc = rc ? rc : read_paths(r);
     rc = rc ? rc : read_tiers(r);
     names(r);
+    interrupt_patience(2); /* a task that somebody has taken is given back */
     interrupt_session(NULL);
+    rc = rc ? rc : check_all(r);
     rc = rc ? rc : open_and_work(r, id);
     tiers_free(&r->tiers);
     json_decref(r->results);

@@ -223,32 +223,43 @@ void progress_end(void)
     progress_shown = false;
 }
 
-static volatile sig_atomic_t interrupt_flag;
+static volatile sig_atomic_t interrupt_count, interrupt_limit = 1;
 static struct hone_session *volatile interrupt_target;
 
+/* The last Ctrl-C that is heard: the next one acts as if nobody listened. */
 static void on_signal(int number)
 {
-    (void)number;
-    interrupt_flag = 1;
+    interrupt_count = interrupt_count + 1;
+    if (interrupt_count >= interrupt_limit)
+        signal(number, SIG_DFL);
     if (interrupt_target)
         hone_session_cancel(interrupt_target);
 }
 
 bool interrupted(void)
 {
-    return interrupt_flag;
+    return interrupt_count > 0;
+}
+
+int interrupts(void)
+{
+    return interrupt_count;
 }
 
 void interrupt_clear(void)
 {
-    interrupt_flag = 0;
+    interrupt_count = 0;
+}
+
+void interrupt_patience(int n)
+{
+    interrupt_limit = n;
 }
 
 void interrupt_session(struct hone_session *s)
 {
     interrupt_target = s;
-    /* SA_RESETHAND: the second Ctrl-C acts as if nobody listened. */
-    struct sigaction act = {.sa_handler = on_signal, .sa_flags = (int)SA_RESETHAND};
+    struct sigaction act = {.sa_handler = on_signal};
     sigemptyset(&act.sa_mask);
     sigaction(SIGINT, &act, NULL);
     sigaction(SIGTERM, &act, NULL);

@@ -64,7 +64,7 @@ struct iterate_options {
     bool supervisor;      /* what passes is approved and promoted, what does not is rejected */
     bool measure_wrong;   /* compare also what was found wrong */
     const char *reviewer; /* in whose name */
-    int (*cancelled)(void *user);
+    int (*cancelled)(void *user); /* 1: end; 2 or more: and wait for nothing but that the task is given back */
     void (*tell)(void *user, int64_t task, const char *step, double seconds, const char *what); /* a step has ended */
     void *user;
 };
@@ -130,7 +130,7 @@ int iterate_run(struct iteration *it, enum iterate_step s, const struct call *l,
 /* One of hone's commands, by the candidate's program. */
 int iterate_hone(struct iteration *it, enum iterate_step s, const struct call *l, const char *out, int *exit_code,
                  char said[400], struct hone_error *e);
-/* Non-zero: end what runs; it->stop says why. For a step's tick. */
+/* Non-zero: end what runs, 2 or more without waiting; it->stop says why. For a step's tick. */
 int iterate_tick(void *it);
 /* The decision, with its reason: returns ITERATE_DECIDED. */
 int iterate_decide(struct iteration *it, enum decision d, const char *format, ...) __attribute__((format(printf, 3, 4)));

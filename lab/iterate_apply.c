@@ -280,7 +280,8 @@ struct building {
 static int build_tick(void *user)
 {
     struct building *b = user;
-    return iterate_tick(b->it) || clock_ns() > b->until;
+    int asked = iterate_tick(b->it);
+    return asked ? asked : clock_ns() > b->until;
 }
 
 static int build(struct iteration *it, struct hone_error *e)

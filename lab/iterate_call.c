@@ -130,15 +130,12 @@ static void renew(struct iteration *it)
 int iterate_tick(void *user)
 {
     struct iteration *it = user;
-    if (it->stop[0])
-        return 1;
-    if (it->o->cancelled && it->o->cancelled(it->o->user)) {
+    int asked = it->o->cancelled ? it->o->cancelled(it->o->user) : 0;
+    if (asked && !it->stop[0])
         snprintf(it->stop, sizeof it->stop, "interrupted");
-        return 1;
-    }
-    if (clock_ns() - it->renewed > it->o->lease_s * 1000000000 / 3)
+    if (!it->stop[0] && clock_ns() - it->renewed > it->o->lease_s * 1000000000 / 3)
         renew(it);
-    return it->stop[0] != 0;
+    return asked > 1 ? asked : it->stop[0] != 0;
 }
 
 /* What the step may take: its own limit, and what is left of the task's budget. */

@@ -221,18 +221,21 @@ static long log_size(const struct program *s)
     return size > 0 ? size : 0;
 }
 
-/* Until the guard has ended, which it does when the lifeline closes. */
-static void wait_for(pid_t guard, int *lifeline, const struct program *s)
+/* Until the guard has ended, which it does when the lifeline closes; false: it was left to that by itself. */
+static bool wait_for(pid_t guard, int *lifeline, const struct program *s)
 {
     for (;;) {
         int status;
         pid_t ended = waitpid(guard, &status, WNOHANG);
         if (ended == guard || (ended < 0 && errno != EINTR))
-            return;
-        if (*lifeline >= 0 && s->tick && s->tick(s->user)) {
+            return true;
+        int stop = s->tick ? s->tick(s->user) : 0;
+        if (stop && *lifeline >= 0) {
             close(*lifeline);
             *lifeline = -1;
         }
+        if (stop > 1)
+            return false;
         poll(NULL, 0, *lifeline >= 0 ? TICK_MS / 2 : LOOK_MS);
     }
 }
@@ -255,16 +258,17 @@ int program_run(struct program_result *r, const struct program *s, struct hone_e
         guard_main(s, told, ends[0]);
     }
     close(ends[0]);
+    bool left = false;
     if (guard < 0)
         rc = err_set(e, HONE_ERESOURCE, "no process for %s: %s", s->argv[0], strerror(errno));
     else
-        wait_for(guard, &ends[1], s);
+        left = !wait_for(guard, &ends[1], s);
     if (ends[1] >= 0)
         close(ends[1]);
     r->seconds = (double)(clock_ns() - start) / 1e9;
-    if (!rc && !told->ended)
+    if (!rc && !left && !told->ended)
         rc = err_set(e, HONE_ERESOURCE, "%s: the process that watches over it was killed", s->argv[0]);
-    r->end = told->end;
+    r->end = left ? PROGRAM_STOPPED : told->end;
     r->exit_code = WIFEXITED(told->status) ? WEXITSTATUS(told->status) : 0;
     r->signal = WIFSIGNALED(told->status) ? WTERMSIG(told->status) : 0;
     shared_free(told, sizeof *told);

@@ -14,7 +14,7 @@ struct program {
     const char *log;         /* file that stdout and stderr are added to, behind the command line; NULL: /dev/null */
     const char *out;         /* file that stdout goes to instead, made anew; NULL: the log */
     double limit_s;          /* 0: none */
-    int (*tick)(void *user); /* called ten times a second; non-zero ends the program; NULL: none */
+    int (*tick)(void *user); /* called ten times a second; 1 ends the program, 2 or more does so behind our back; NULL: none */
     void *user;
 };
 
@@ -28,8 +28,8 @@ struct program_result {
     char said[400]; /* the last line that it printed to the log, "" where there is none */
 };
 
-/* Runs it. When this returns nothing runs any more of what the program started; nor some seconds after this process was killed,
- * however that was done. 0 whatever came of the program; HONE_ERESOURCE where it could not be started. */
+/* Runs it. When this returns nothing runs any more of what the program started, unless tick said 2; then, as when this process is
+ * killed, however that is done, some seconds later. 0 whatever came of the program; HONE_ERESOURCE where it could not be started. */
 int program_run(struct program_result *r, const struct program *s, struct hone_error *e);
 /* "exit code 3: no such file", "was not done after 60 s", ... */
 const char *program_describe(const struct program *s, const struct program_result *r, char *text, int size);

@@ -160,11 +160,14 @@ static int wait_for(pid_t guard, int *lifeline, const struct worktree_build *b, 
         pid_t ended = waitpid(guard, &status, WNOHANG);
         if (ended == guard || (ended < 0 && errno != EINTR))
             break;
-        if (!cancelled && b->cancelled && b->cancelled(b->user)) {
+        int stop = b->cancelled ? b->cancelled(b->user) : 0;
+        if (stop && !cancelled) {
             cancelled = true;
             close(*lifeline);
             *lifeline = -1;
         }
+        if (stop > 1)
+            break;
         poll(NULL, 0, 100);
     }
     if (cancelled)

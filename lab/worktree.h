@@ -7,7 +7,7 @@
 struct worktree_build {
     const char *revision;         /* whatever `git rev-parse` takes */
     const char *cache;            /* folder for builds (kept) and scratch worktrees (removed); NULL is an error */
-    int (*cancelled)(void *user); /* asked ten times a second; NULL: never */
+    int (*cancelled)(void *user); /* asked ten times a second; 2 or more: nobody waits until the build has ended; NULL: never */
     void *user;
     const char *log;   /* what make prints is added to this file; NULL: to none */
     char commit[65];   /* out: the full hash */

@@ -1,29 +1,7 @@
 #!/bin/sh
 # hone iterate from the command line, with a tiny model: what wins is promoted, by hand and by a supervisor's run, also with a plug-in; what is
 # slower or wrong is not; patches, programs, limits, Ctrl-C and SIGKILL; the working tree is never touched.
-set -eu
-cd "$(dirname "$0")/.."
-root=$PWD
-B=${B:-build}
-case $B in /*) ;; *) B=$PWD/$B ;; esac
-hone=$B/hone
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-failed=0
-fail() {
-    echo "iterate: $*"
-    failed=1
-}
-expect() { # exit code, pattern in the output, command...
-    code=$1 pattern=$2
-    shift 2
-    rc=0
-    "$@" >"$tmp/out" 2>"$tmp/err" || rc=$?
-    [ "$rc" = "$code" ] || fail "exit code $rc, not $code: $*: $(tail -n 9 "$tmp/out" "$tmp/err")"
-    cat "$tmp/out" "$tmp/err" | grep -q -e "$pattern" || fail "no '$pattern' from $*: $(head -n 15 "$tmp/out" "$tmp/err")"
-}
-export HONE_CACHE="$tmp/cache" HONE_JOURNAL="$tmp/j.db"
-unset XDG_DATA_HOME HONE_ROLE HONE_TOKEN HONE_TASK HONE_QUEUE HONE_WORKER HONE_TIERS HONE_DENYLIST HONE_SET HONE_LOGS || true
+. "$(dirname "$0")/script.sh"
 cd "$tmp"
 # Slow enough to be beaten by a margin that no neighbour can hide.
 printf 'kernel.mul_mat=ref\nfuse=off\n' >start.recipe
@@ -181,6 +159,46 @@ wait $pid || rc=$?
 expect 0 'ready .*is interrupted' "$hone" queue list
 ps -eo args | grep -q '^sleep 98[8]$' && fail "an interrupted run leaves its program running"
 untouched 'SIGINT'
+
+# ---- twice: it is ready again all the same, at once, and what ignores the wish to end is ended by its guard
+add 'is interrupted twice' --work '#!/bin/sh
+trap "" TERM
+touch '"$tmp"'/fourth; sleep 989'
+"$hone" iterate -m "$tmp/m.gguf" 20 >../out 2>&1 &
+pid=$!
+tries=0
+until [ -f ../fourth ] || [ $tries = 200 ]; do sleep 0.05; tries=$((tries + 1)); done
+start=$(date +%s)
+kill -INT $pid
+sleep 0.3
+kill -INT $pid
+rc=0
+wait $pid || rc=$?
+[ $rc = 130 ] || fail "exit code $rc after a second SIGINT: $(cat ../out)"
+[ $(($(date +%s) - start)) -le 3 ] || fail "a second SIGINT takes $(($(date +%s) - start)) s"
+expect 0 'ready .*is interrupted twice' "$hone" queue list
+tries=0
+while ps -eo args | grep -q '^sleep 98[9]$' && [ $tries != 300 ]; do sleep 0.05; tries=$((tries + 1)); done
+[ $tries != 300 ] || fail "a run that was interrupted twice leaves its program running"
+untouched 'a second SIGINT'
+
+# ---- what is wrong of what a run is given is said before a task is taken
+add 'waits' --work '#!/bin/sh
+exit 5'
+echo 'no line of a denylist' >../bad.denylist
+mkdir ../plain
+expect 3 'no SQLite\|not an SQLite' iterate --queue "$tmp/queue.db" --tiers "$tmp/tiers" --journal ../tiers 21
+expect 4 'journal: .*cannot write there' iterate --queue "$tmp/queue.db" --tiers "$tmp/tiers" --journal ../no/where.db 21
+expect 4 'logs' iterate --logs ../no/logs 21
+expect 4 'logs: .*cannot write there' iterate --logs ../tiers 21
+expect 3 'bad.denylist:1' iterate --denylist ../bad.denylist 21
+expect 3 'nowhere' iterate --denylist ../nowhere 21
+expect 3 'commit nonsense' iterate --commit nonsense 21
+expect 3 'plugin ../nowhere.so' iterate --plugin ../nowhere.so 21
+expect 3 'tiers' iterate -m "$tmp/tiers" 21
+(cd ../plain && expect 3 'commit HEAD' iterate --commit HEAD 21 && exit $failed) || failed=1
+expect 0 'ready .*waits' "$hone" queue list
+expect 0 'attempts *0' "$hone" queue show 21
 [ -z "$(git for-each-ref refs/hone)" ] || fail "names of patches that lost: $(git for-each-ref)"
 cd ..
 
@@ -200,5 +218,4 @@ if git -C "$root" cat-file -e "$commit^{commit}" 2>/dev/null; then
 else
     echo "iterate: the build's commit is not in a repository here: the age of its file is left out"
 fi
-[ $failed = 0 ] && echo 'iterate: wins are promoted, all else is taken back, and nothing else is touched'
-exit $failed
+finish 'wins are promoted, all else is taken back, and nothing else is touched'
