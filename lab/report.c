@@ -252,11 +252,23 @@ static const char *arm_name(const json_t *run, long long candidate)
     return name ? name : "candidate";
 }
 
+/* The interval of a result that decided: of a comparison that ended early the sequence's, an end of which may be open. */
+static void interval_cell(struct report_section *s, double lo, double hi)
+{
+    if (isfinite(lo) && isfinite(hi))
+        report_cell(s, PLOT_PLAIN, "%+.2f to %+.2f %%", lo, hi);
+    else if (isfinite(lo) || isfinite(hi))
+        report_cell(s, PLOT_PLAIN, "%s %+.2f %%", isfinite(lo) ? "above" : "below", isfinite(lo) ? lo : hi);
+    else
+        report_cell(s, PLOT_PLAIN, "open");
+}
+
 static void match_row(struct report_section *s, const json_t *run, const json_t *match)
 {
     const json_t *result = json_object_get(match, "result"), *gain = json_object_get(result, "gain");
+    const json_t *decided = json_is_true(json_object_get(result, "early")) ? json_object_get(result, "sequence") : gain;
     const char *verdict = word(result, "verdict", NULL), *kind = word(match, "match_kind", NULL);
-    double centre = 100 * real(gain, "centre"), lo = 100 * real(gain, "lo"), hi = 100 * real(gain, "hi");
+    double centre = 100 * real(gain, "centre"), lo = 100 * real(decided, "lo"), hi = 100 * real(decided, "hi");
     char label[64], time[20];
     long long candidate = whole(match, "candidate");
     if (candidate)
@@ -266,15 +278,15 @@ static void match_row(struct report_section *s, const json_t *run, const json_t 
     struct plot_mark *mark = plot_add(&s->plot, label);
     if (mark) {
         mark->value = centre;
-        mark->lo = lo;
-        mark->hi = hi;
+        mark->lo = isfinite(lo) ? lo : 100 * real(gain, "lo"); /* a line has two ends */
+        mark->hi = isfinite(hi) ? hi : 100 * real(gain, "hi");
         mark->tone = verdict_tone(verdict);
     }
     report_cell(s, PLOT_PLAIN, "%s", label);
     report_cell(s, PLOT_PLAIN, "%s", minute(run, time));
     report_cell(s, verdict_tone(verdict), "%s", verdict);
     report_cell(s, PLOT_PLAIN, "%+.2f %%", centre);
-    report_cell(s, PLOT_PLAIN, "%+.2f to %+.2f %%", lo, hi);
+    interval_cell(s, lo, hi);
     report_cell(s, PLOT_PLAIN, "%lld", whole(result, "blocks"));
     report_cell(s, PLOT_PLAIN, "%s", word(result, "outputs", NULL));
     report_cell(s, PLOT_PLAIN, "%s", word(run, "model", "name"));

@@ -92,6 +92,10 @@ static void what_cannot_work_is_found(void **state)
     lint_says("fuse.mlp=off\ndecline.mlp=on", 2, true, "cannot work");
     lint_says("decline.mlp=on", 1, false, "diagnostic");
     lint_says("debug.spin=5", 1, false, "diagnostic");
+    lint_says("debug.skip_all_reduce=on", 1, false, "wrong output");
+    lint_says("debug.skip_all_reduce=off", 0, false, NULL);
+    lint_says("debug.guard=size_limit", 1, false, "diagnostic");
+    lint_says("debug.guard=none", 0, false, NULL);
 }
 
 #define HASH_A "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"

@@ -94,25 +94,32 @@ static void fill_trace(struct journal *j)
     end(j, run);
 }
 
-/* A comparison in which B is 10 % faster in every block: rules and raw samples alone. */
-static void fill_comparison(struct journal *j)
+/* A comparison in which B is 10 % faster in every block: rules and raw samples alone. What is to come of it. */
+static struct ab_result fill_comparison(struct journal *j, bool early)
 {
+    enum { BLOCKS = 24 };
+    struct ab_sample all[BLOCKS * 4];
+    struct ab_result result;
     struct hone_error e = {0};
     int64_t run = begin(j, "ab", json_pack("{s:s, s:f, s:[s, s]}", "test", "tg4", "margin", 0.005, "arms", "base", HOSTILE));
     struct match m = {.kind = MATCH_TRIAL, .candidate = 1, .rules = ab_defaults()};
-    m.rules.blocks = 10;
+    m.rules.blocks = BLOCKS;
+    m.rules.early = early;
     json_t *body = json_pack("{s:i, s:s, s:i, s:i, s:b, s:o}", "match", 0, "match_kind", "trial", "candidate", 1, "candidates", 1, "confirm", 0,
                              "rules", ab_rules_json(&m.rules));
     record(j, run, "note", body);
-    for (int b = 0; b < 10; b++)
+    for (int b = 0; b < BLOCKS; b++)
         for (int p = 0; p < 4; p++) {
             bool candidate = (b % 2 == 0) == (p == 1 || p == 2);
             struct ab_sample s = {.block = b, .position = p, .candidate = candidate, .ns = (candidate ? 1e6 : 1.1e6) * (1 + 1e-3 * ((b * 5 + p * 3) % 7))};
             snprintf(s.output, sizeof s.output, "same");
+            all[b * 4 + p] = s;
             if (ab_record_sample(j, run, 0, &m, &s, "tg4", 4, &e))
                 fail_msg("%s", e.message);
         }
     end(j, run);
+    assert_int_equal(ab_judge(&result, all, BLOCKS * 4, &m.rules, &e), 0);
+    return result;
 }
 
 static char *page_of(const struct report *r)
@@ -153,7 +160,7 @@ static void test_says_what_is_there(void **state)
     fill_history(j);
     fill_ladder(j);
     fill_trace(j);
-    fill_comparison(j);
+    fill_comparison(j, false);
     if (report_make(&r, j, &options, &e))
         fail_msg("%s", e.message);
     assert_true(r.worse); /* from 100 to 80 */
@@ -175,6 +182,30 @@ static void test_says_what_is_there(void **state)
     journal_close(j);
 }
 
+/* Where the always-valid sequence ended a comparison it is its interval that is shown, not one that had no say. */
+static void test_interval_that_decided(void **state)
+{
+    (void)state;
+    struct journal *j = open_new();
+    struct report r;
+    struct hone_error e = {0};
+    char want[64];
+    struct ab_result early = fill_comparison(j, true);
+    assert_true(early.early && early.outcome == AB_WIN);
+    assert_true(isfinite(early.sequence.lo) && fabs(early.sequence.lo - early.gain.lo) > 1e-6);
+    if (report_make(&r, j, &options, &e))
+        fail_msg("%s", e.message);
+    const struct report_section *ab = section(&r, "A/B");
+    assert_true(fabs(ab->plot.marks[0].lo - 100 * early.sequence.lo) < 1e-6);
+    if (isfinite(early.sequence.hi))
+        snprintf(want, sizeof want, "%+.2f to %+.2f %%", 100 * early.sequence.lo, 100 * early.sequence.hi);
+    else
+        snprintf(want, sizeof want, "above %+.2f %%", 100 * early.sequence.lo);
+    assert_string_equal(ab->table.cells[4].text, want);
+    report_free(&r);
+    journal_close(j);
+}
+
 static void test_page_is_harmless(void **state)
 {
     (void)state;
@@ -183,7 +214,7 @@ static void test_page_is_harmless(void **state)
     struct hone_error e = {0};
     fill_history(j);
     fill_ladder(j);
-    fill_comparison(j);
+    fill_comparison(j, true);
     assert_int_equal(report_make(&r, j, &options, &e), 0);
     char *page = page_of(&r);
     assert_null(strstr(page, "<script"));
@@ -233,6 +264,7 @@ int main(void)
         return 1;
     close(fd);
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_says_what_is_there), cmocka_unit_test(test_page_is_harmless),
+                                       cmocka_unit_test(test_interval_that_decided),
                                        cmocka_unit_test(test_empty_journal)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     struct journal *j = open_new(); /* the last one's files go with it */
