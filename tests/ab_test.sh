@@ -2,22 +2,10 @@
 # hone ab from the command line, on a tiny synthetic model: arms of every kind, what differs without being declared, programs that change or
 # lie while they are measured, Ctrl-C, kill -9 during a build. Nothing here depends on how fast this machine is, or how quiet: only
 # differences of several times are to be found.
-set -u
-cd "$(dirname "$0")/.."
-B=${B:-build}
-case $B in /*) ;; *) B=$PWD/$B ;; esac
-hone=$B/hone
-[ -x "$hone" ] || { echo "$hone is not built"; exit 77; }
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-export HONE_CACHE="$dir/cache" HONE_JOURNAL="$dir/journal.db"
+. "$(dirname "$0")/script.sh"
+set +e
+dir=$tmp
 mkdir "$HONE_CACHE"
-unset HONE_SET || true
-failed=0
-fail() {
-    echo "ab: $*"
-    failed=1
-}
 expect() { # exit code, pattern in what is printed ("": any), arguments of ab...
     code=$1 pattern=$2
     shift 2

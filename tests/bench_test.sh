@@ -1,20 +1,9 @@
 #!/bin/sh
 # hone bench from the command line, on a tiny synthetic model: every format is read by a parser that is not ours, a failed test is a row and exit
 # code 1, every flag of llama-bench is known, and what is refused is refused by name. No figure is looked at, only that there is one.
-set -eu
-cd "$(dirname "$0")/.."
-B=${B:-build}
-hone=$B/hone
-[ -x "$hone" ] || { echo "$hone is not built"; exit 77; }
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-export HONE_CACHE="$dir/cache" HONE_JOURNAL="$dir/journal.db"
+. "$(dirname "$0")/script.sh"
+dir=$tmp
 mkdir "$HONE_CACHE"
-failed=0
-fail() {
-    echo "bench: $*"
-    failed=1
-}
 expect() { # exit code, pattern in what is printed ("": any), arguments of bench...
     code=$1 pattern=$2
     shift 2

@@ -1,25 +1,6 @@
 #!/bin/sh
 # What all commands promise alike: token lists, defaults in the help, names of output files, and how they end at a signal.
-set -eu
-cd "$(dirname "$0")/.."
-B=${B:-build}
-case $B in /*) ;; *) B=$PWD/$B ;; esac
-hone=$B/hone
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-failed=0
-fail() {
-    echo "command: $*"
-    failed=1
-}
-expect() { # exit code, pattern in the output, command...
-    code=$1 pattern=$2
-    shift 2
-    rc=0
-    "$@" >"$tmp/out" 2>&1 || rc=$?
-    [ "$rc" = "$code" ] || fail "exit code $rc, not $code: $*: $(tail -n 3 "$tmp/out")"
-    grep -q -e "$pattern" "$tmp/out" || fail "no '$pattern' from $*: $(head -n 3 "$tmp/out")"
-}
+. "$(dirname "$0")/script.sh"
 
 "$hone" synth smollm2-135m F16 "$tmp/m.gguf" --layers 2 --width 64 --vocab 400 >"$tmp/out" 2>&1
 m=$tmp/m.gguf
@@ -72,5 +53,4 @@ pid=$!
 trap - HUP
 kill -s HUP $pid
 wait $pid || fail "a hang-up ended what ignores it: $(cat "$tmp/out")"
-[ $failed = 0 ] && echo 'command: lists, defaults, output names and signals are as promised'
-exit $failed
+finish 'lists, defaults, output names and signals are as promised'

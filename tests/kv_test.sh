@@ -1,23 +1,6 @@
 #!/bin/sh
 # -ctk, -ctv and -fa on the command line: what no model could make right is refused before one is opened, the rest by name and reason.
-set -eu
-cd "$(dirname "$0")/.."
-hone=${B:-build}/hone
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-failed=0
-fail() {
-    echo "kv: $*"
-    failed=1
-}
-expect() { # exit code, pattern in the output, command...
-    code=$1 pattern=$2
-    shift 2
-    rc=0
-    "$@" >"$tmp/out" 2>&1 || rc=$?
-    [ "$rc" = "$code" ] || fail "exit code $rc, not $code: $*: $(tail -n 3 "$tmp/out")"
-    grep -q -e "$pattern" "$tmp/out" || fail "no '$pattern' from $*: $(head -n 3 "$tmp/out")"
-}
+. "$(dirname "$0")/script.sh"
 "$hone" synth smollm2-135m Q8_0 "$tmp/m.gguf" --layers 2 --width 64 --vocab 400 >"$tmp/out" 2>&1
 m=$tmp/m.gguf
 
@@ -45,5 +28,4 @@ if [ $fast = yes ]; then
     expect 0 'cpu_attention_avx' "$hone" eval -m "$m" --tokens 1,2,3 -fa on -ctk q4_1 -ctv q5_1
     expect 0 'cpu_attention_avx' "$hone" eval -m "$m" --tokens 1,2,3 -fa off --set kernel.attention=avx2 # the later gate wins
 fi
-[ $failed = 0 ] && echo 'kv: refused at once, or it runs'
-exit $failed
+finish 'refused at once, or it runs'

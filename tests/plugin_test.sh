@@ -1,26 +1,7 @@
 #!/bin/sh
 # Plug-ins from the command line: the example builds from its own folder with nothing but hone_kernel.h, and check, trace, eval and
 # ladder treat its kernel like a built-in one; exit codes of what goes wrong.
-set -eu
-cd "$(dirname "$0")/.."
-B=${B:-build}
-case $B in /*) ;; *) B=$PWD/$B ;; esac
-hone=$B/hone
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-failed=0
-fail() {
-    echo "plugin: $*"
-    failed=1
-}
-expect() { # exit code, pattern in the output, command...
-    code=$1 pattern=$2
-    shift 2
-    rc=0
-    "$@" >"$tmp/out" 2>&1 || rc=$?
-    [ "$rc" = "$code" ] || fail "exit code $rc, not $code: $*: $(tail -n 3 "$tmp/out")"
-    grep -q -e "$pattern" "$tmp/out" || fail "no '$pattern' from $*: $(head -n 3 "$tmp/out")"
-}
+. "$(dirname "$0")/script.sh"
 
 mkdir "$tmp/example" "$tmp/include"
 cp examples/kernel/Makefile examples/kernel/*.c "$tmp/example"
@@ -54,5 +35,4 @@ grep '^reference ' "$tmp/out" | grep -q lanes && fail "the ladder's reference ru
 # The fusions take in every product of this model, so its nodes are there without them.
 expect 0 'q4_0_lanes' "$hone" tune -m "$model" --plugin "$so" --set fuse=off
 expect 2 'fusions alone' "$hone" tune -m "$model" --set kernel=ref
-[ $failed = 0 ] && echo 'plugin: check, trace, eval, ladder and tune treat it like a built-in'
-exit $failed
+finish 'check, trace, eval, ladder and tune treat it like a built-in'

@@ -1,27 +1,6 @@
 #!/bin/sh
 # hone queue from the command line: a task's way from being added to being approved, roles, exit codes, and a brief with a run of the task.
-set -eu
-cd "$(dirname "$0")/.."
-B=${B:-build}
-case $B in /*) ;; *) B=$PWD/$B ;; esac
-hone=$B/hone
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-failed=0
-fail() {
-    echo "queue: $*"
-    failed=1
-}
-expect() { # exit code, pattern in the output, command...
-    code=$1 pattern=$2
-    shift 2
-    rc=0
-    "$@" >"$tmp/out" 2>"$tmp/err" || rc=$?
-    [ "$rc" = "$code" ] || fail "exit code $rc, not $code: $*: $(tail -n 3 "$tmp/out" "$tmp/err")"
-    cat "$tmp/out" "$tmp/err" | grep -q -e "$pattern" || fail "no '$pattern' from $*: $(head -n 5 "$tmp/out" "$tmp/err")"
-}
-export HONE_CACHE="$tmp/cache" HONE_JOURNAL="$tmp/j.db"
-unset XDG_DATA_HOME HONE_ROLE HONE_TOKEN HONE_TASK HONE_QUEUE HONE_WORKER || true
+. "$(dirname "$0")/script.sh"
 cd "$tmp"
 printf 'fuse.mlp=off\n' >start.recipe
 

@@ -1,27 +1,6 @@
 #!/bin/sh
 # hone submit: payloads of runs that hold, refusals of those that do not, and the check of payloads that somebody changed.
-set -eu
-cd "$(dirname "$0")/.."
-B=${B:-build}
-case $B in /*) ;; *) B=$PWD/$B ;; esac
-hone=$B/hone
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-failed=0
-fail() {
-    echo "submit: $*"
-    failed=1
-}
-expect() { # exit code, pattern in the output, command...
-    code=$1 pattern=$2
-    shift 2
-    rc=0
-    "$@" >"$tmp/out" 2>"$tmp/err" || rc=$?
-    [ "$rc" = "$code" ] || fail "exit code $rc, not $code: $*: $(tail -n 3 "$tmp/out" "$tmp/err")"
-    cat "$tmp/out" "$tmp/err" | grep -q -e "$pattern" || fail "no '$pattern' from $*: $(head -n 5 "$tmp/out" "$tmp/err")"
-}
-export HONE_CACHE="$tmp/cache" HONE_JOURNAL="$tmp/j.db"
-unset XDG_DATA_HOME HONE_SET || true
+. "$(dirname "$0")/script.sh"
 cd "$tmp"
 "$hone" synth llama3.2-1b Q4_0 m.gguf --layers 2 --width 256 --vocab 512 --seed 7 >/dev/null
 bench() { # options...: the run's number in $id

@@ -1,18 +1,15 @@
 /* test_bench.c: hone bench without its command line: lists and ranges, the order of tests, rows and their formats, a sweep in which
  * tests fail. Nothing here depends on how fast anything was. */
-#include "tests/test.h"
+#include "tests/tiny_model.h"
 
 #include "lab/bench.h"
 #include "lab/bench_format.h"
-#include "model/synth.h"
 
 #include <sqlite3.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-static char folder[200], model_path[256];
 
 /* ---- lists */
 
@@ -529,31 +526,6 @@ static void test_formats(void **state)
     json_decref(rows);
     json_decref(k.rows);
     bench_sweep_free(&s);
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    struct hone_error e = {0};
-    struct synth_params p = {.shape = "llama3.2-1b",
-                             .type = "Q8_0",
-                             .layers = 2,
-                             .width = 128,
-                             .vocab = 320,
-                             .seed = 1}; /* 20 groups of 16 rows: packing adds no padding */
-    snprintf(folder, sizeof folder, "%s/test_bench.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    if (!mkdtemp(folder))
-        return -1;
-    snprintf(model_path, sizeof model_path, "%s/tiny.gguf", folder);
-    return model_synth(model_path, &p, NULL, NULL, &e);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
 }
 
 int main(void)

@@ -3,9 +3,8 @@
  * sequences in one step. The pieces hand the state on through its slots, as a session's steps do.
  *
  * The reference runs once, over all 200 tokens, so what a kernel rounds between its pieces counts as its error. */
-#include "tests/test.h"
+#include "tests/run_node.h"
 
-#include "backends/backend.h"
 #include "base/cpu.h"
 #include "base/rng.h"
 #include "ops/cases.h"
@@ -18,40 +17,7 @@
 
 enum { TOKENS = 200, N_K = 2, N_V = 4, SLOTS = 6, MAX_SEQ = 4 };
 
-static const int thread_counts[] = {1, 2, 3};
-enum { N_POOLS = sizeof thread_counts / sizeof *thread_counts };
-static struct pool *pools[N_POOLS];
-
 /* ---- running */
-
-struct run {
-    const struct kernel *kernel; /* NULL: the reference */
-    const struct node *node;
-    struct pool *pool;
-    char *scratch;
-    size_t stride;
-};
-
-static void run_worker(void *arg, int ith, int nth)
-{
-    const struct run *r = arg;
-    struct exec x = {.worker = {ith, nth, r->pool, r->scratch + (size_t)ith * r->stride, r->stride}};
-    if (r->kernel)
-        assert_int_equal(r->kernel->run(&x, r->node), 0);
-    else
-        node_reference(r->node, &x.worker);
-}
-
-static void run_node(const struct kernel *k, const struct node *n, int pool)
-{
-    struct run r = {.kernel = k, .node = n, .pool = pools[pool]};
-    r.stride = ((k ? k->scratch(n) : node_scratch(n)) + 63) / 64 * 64;
-    r.scratch = aligned_alloc(64, r.stride * 3 + 64);
-    assert_non_null(r.scratch);
-    memset(r.scratch, 0xff, r.stride * 3);
-    pool_run(r.pool, run_worker, &r);
-    free(r.scratch);
-}
 
 /* Tokens [at, at + n) of the case, from each sequence's slot of slots to the same one. */
 static void run_piece(const struct kernel *k, const struct case_run *c, int64_t at, int64_t n, int pool)
@@ -269,22 +235,6 @@ static void test_begins(void **state)
     free(want);
     free(want_state);
     case_free(&c);
-}
-
-static int start_pools(void **state)
-{
-    (void)state;
-    for (int i = 0; i < N_POOLS; i++)
-        pools[i] = pool_create(thread_counts[i], 0, NULL);
-    return 0;
-}
-
-static int stop_pools(void **state)
-{
-    (void)state;
-    for (int i = 0; i < N_POOLS; i++)
-        pool_free(pools[i]);
-    return 0;
 }
 
 int main(void)

@@ -2,9 +2,8 @@
  * random shapes, formats, maps and windows, long enough to be split among threads, and with poison where no token looks;
  * functions point by point over their whole range; norms of values whose squares leave the range of f32; conversions bit by
  * bit; fused nodes to the bit of their parts. Each kernel with 1, 2, 3 and 7 threads. */
-#include "tests/test.h"
+#include "tests/run_node.h"
 
-#include "backends/backend.h"
 #include "base/cpu.h"
 #include "base/half.h"
 #include "base/rng.h"
@@ -20,44 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int thread_counts[] = {1, 2, 3, 7};
-enum { N_POOLS = sizeof thread_counts / sizeof *thread_counts };
-static struct pool *pools[N_POOLS];
-
 /* ---- running */
-
-struct run {
-    const struct kernel *kernel; /* NULL: the reference */
-    const struct node *node;
-    struct pool *pool;
-    char *scratch, *shared;
-    size_t stride;
-};
-
-static void run_worker(void *arg, int ith, int nth)
-{
-    const struct run *r = arg;
-    struct exec x = {.worker = {ith, nth, r->pool, r->scratch + (size_t)ith * r->stride, r->stride}, .shared = r->shared};
-    if (r->kernel)
-        assert_int_equal(r->kernel->run(&x, r->node), 0);
-    else
-        node_reference(r->node, &x.worker);
-}
-
-static void run_node(const struct kernel *k, const struct node *n, int pool)
-{
-    struct run r = {.kernel = k, .node = n, .pool = pools[pool]};
-    size_t scratch = k ? (k->scratch ? k->scratch(n) : 0) : node_scratch(n), shared = k && k->shared ? k->shared(n) : 0;
-    r.stride = (scratch + 63) / 64 * 64;
-    r.scratch = aligned_alloc(64, r.stride * 7 + 64);
-    r.shared = aligned_alloc(64, (shared + 127) / 64 * 64);
-    assert_true(r.scratch && r.shared);
-    memset(r.scratch, 0xff, r.stride * 7);
-    memset(r.shared, 0xff, shared);
-    pool_run(r.pool, run_worker, &r);
-    free(r.scratch);
-    free(r.shared);
-}
 
 /* The kernels of an op that this processor runs; returns how many. */
 static int kernels_of(enum op op, const struct kernel **list, int most)
@@ -523,22 +485,6 @@ static void test_fused_bits(void **state)
             place_free(&a);
         }
     assert_true(compared > 40 || !(cpu_features() & CPU_AVX2));
-}
-
-static int start_pools(void **state)
-{
-    (void)state;
-    for (int i = 0; i < N_POOLS; i++)
-        pools[i] = pool_create(thread_counts[i], 0, NULL);
-    return 0;
-}
-
-static int stop_pools(void **state)
-{
-    (void)state;
-    for (int i = 0; i < N_POOLS; i++)
-        pool_free(pools[i]);
-    return 0;
 }
 
 int main(void)

@@ -1,6 +1,6 @@
 /* test_measure.c: what a measurement on a session leaves behind and computes, when warm-up ends, how many bytes a token reads,
  * what a machine says of itself, and processors by mask. Nothing here depends on how fast anything was. */
-#include "tests/test.h"
+#include "tests/tiny_model.h"
 
 #include "lab/affinity.h"
 #include "lab/bench_model.h"
@@ -16,8 +16,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static char folder[200], model_path[256];
 
 /* ---- warm-up */
 
@@ -368,31 +366,6 @@ static void test_affinity(void **state)
         e = (struct hone_error){0};
         assert_int_equal(affinity_enter(&a, wrong[i], &e), HONE_EUSAGE);
     }
-}
-
-static int setup(void **state)
-{
-    (void)state;
-    struct hone_error e = {0};
-    struct synth_params p = {.shape = "llama3.2-1b",
-                             .type = "Q8_0",
-                             .layers = 2,
-                             .width = 128,
-                             .vocab = 320,
-                             .seed = 1}; /* 20 groups of 16 rows: packing adds no padding */
-    snprintf(folder, sizeof folder, "%s/test_measure.XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    if (!mkdtemp(folder))
-        return -1;
-    snprintf(model_path, sizeof model_path, "%s/tiny.gguf", folder);
-    return model_synth(model_path, &p, NULL, NULL, &e);
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    char command[300];
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    return system(command);
 }
 
 int main(void)

@@ -1,27 +1,6 @@
 #!/bin/sh
 # hone tier from the command line, on records that bench, verify and ab themselves left; roles, the queue's approval, the denylist, exit codes.
-set -eu
-cd "$(dirname "$0")/.."
-B=${B:-build}
-case $B in /*) ;; *) B=$PWD/$B ;; esac
-hone=$B/hone
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-failed=0
-fail() {
-    echo "tier: $*"
-    failed=1
-}
-expect() { # exit code, pattern in the output, command...
-    code=$1 pattern=$2
-    shift 2
-    rc=0
-    "$@" >"$tmp/out" 2>"$tmp/err" || rc=$?
-    [ "$rc" = "$code" ] || fail "exit code $rc, not $code: $*: $(tail -n 9 "$tmp/out" "$tmp/err")"
-    cat "$tmp/out" "$tmp/err" | grep -q -e "$pattern" || fail "no '$pattern' from $*: $(head -n 15 "$tmp/out" "$tmp/err")"
-}
-export HONE_CACHE="$tmp/cache" HONE_JOURNAL="$tmp/j.db"
-unset XDG_DATA_HOME HONE_ROLE HONE_QUEUE HONE_TIERS HONE_DENYLIST HONE_SET || true
+. "$(dirname "$0")/script.sh"
 cd "$tmp"
 printf 'fuse.mlp=off\n' >my.recipe
 printf '# any figure will do here\ntier quick\n    bench tg8 t/s median > 0\n    verify quality-equal\n    ab no-loss\ntier impossible\n    bench tg8 t/s p10 >= 1e12\n' >tiers

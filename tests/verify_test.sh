@@ -1,22 +1,9 @@
 #!/bin/sh
 # hone verify from the command line: each kind of fault that it must catch, with its place; classes and exit codes; older programs; what an
 # interruption leaves. Models are tiny random ones; `m` is one without the mark of hone synth, so that its texts are judged too.
-set -eu
-cd "$(dirname "$0")/.."
-B=${B:-build}
-case $B in /*) ;; *) B=$PWD/$B ;; esac
-hone=$B/hone
-tmp=$(mktemp -d)
-trap 'rm -rf "$tmp"' EXIT
-TMPDIR=$tmp/scratch
-HONE_JOURNAL=$tmp/journal.db
-export TMPDIR HONE_JOURNAL
+. "$(dirname "$0")/script.sh"
+export TMPDIR="$tmp/scratch"
 mkdir "$TMPDIR"
-failed=0
-fail() {
-    echo "verify: $*"
-    failed=1
-}
 expect() { # exit code, pattern in the output, arguments of hone...
     code=$1 pattern=$2
     shift 2
