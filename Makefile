@@ -110,6 +110,7 @@ $(B)/backends/backends.o: $(B)/backends.stamp
 ifeq ($(CUDA),1)
 $(B)/backends/backends.o: EXTRA_CFLAGS := -DHONE_CUDA
 $(B)/backends/cuda/%.o: EXTRA_CFLAGS := -isystem $(CUDA_HOME)/include
+$(B)/backends/cuda/module.o: include/hone_cuda.h
 $(B)/%.cu.o: %.cu $(B)/config.mk
 	@mkdir -p $(@D)
 	$(call say,NVCC,$<)

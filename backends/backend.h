@@ -70,6 +70,24 @@ struct buffer {
     size_t bytes;
 };
 
+/* What a backend brings that runs a user's device code: files of it are modules (backends/plugin/device.c). A module is for good, and for
+ * all devices of the backend. */
+struct module_api {
+    const char *suffixes; /* of such files' names, parted by spaces: ".cu .ptx .cubin" */
+    /* Reads the file, and compiles it where it is source. Touches no device. HONE_EINPUT has the compiler's first error. */
+    int (*load)(const char *path, void **module, struct hone_error *e);
+    /* Whether this process works with the devices already; if not, it may still make children that do. */
+    bool (*started)(void);
+    /* A constant of the module, copied to the host: malloc'd, the caller's. */
+    int (*constant)(void *module, const char *name, void **bytes, size_t *n, struct hone_error *e);
+    /* max_threads: of a block; max_shared: bytes of dynamic shared memory. Refused where it takes another argument than one of up to
+     * arg_bytes, by value. */
+    int (*function)(void *module, const char *name, size_t arg_bytes, void **function, int *max_threads, size_t *max_shared,
+                    struct hone_error *e);
+    /* On x's stream; arg is copied. 0 or a HONE_E code; `why` says more. */
+    int (*launch)(const struct exec *x, void *function, const unsigned grid[2], int threads, size_t shared, const void *arg);
+};
+
 /* What a backend brings whose memory is not the host's. Every call says which device it is about; one that can fail returns 0 or a code
  * with the message in *e. A stream runs what it is given in order, and belongs to one thread at a time; the stream NULL is the
  * device's own, for what is done apart from any run. */
@@ -102,6 +120,7 @@ struct device_api {
     const char *(*why)(void);
     /* Moves a span of bytes as it is, between memories: what copy nodes between places run. */
     const struct kernel *transfer;
+    const struct module_api *modules; /* NULL: no code of a user's own */
 };
 
 struct backend {

@@ -86,7 +86,7 @@ struct model_args {
 };
 extern struct model_args model_args;
 /* Rows for a command's own table: the model file alone, kernels from outside, or everything a session needs. */
-#define PLUGIN_OPTION {"--plugin", OPTION_INPUTS, &model_args.plugins, "FILE", "a shared object of kernels, run where a gate names them (repeatable)", 0, 0}
+#define PLUGIN_OPTION {"--plugin", OPTION_INPUTS, &model_args.plugins, "FILE", "kernels of your own, a .so, .cu, .cubin or .ptx, run where a gate names them (repeatable)", 0, 0}
 #define MODEL_OPTION {"-m, --model", OPTION_INPUT, &model_args.model, "FILE", "the model, a GGUF file", 0, 0}
 #define SESSION_OPTIONS                                                                                                          \
     MODEL_OPTION, {"-c, --ctx-size", OPTION_INT, &model_args.n_ctx, "N", "context, in tokens (0: the model's, at most 4096)", 0, 1 << 30},     \

@@ -10,6 +10,8 @@
  * none in a step. */
 #include "backends/cuda/cuda.h"
 
+#include "backends/cuda/module.h"
+
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -38,7 +40,7 @@ static const struct kernel *const *kernels(int *n)
 
 static _Thread_local char last_error[256];
 
-static const char *why(void)
+const char *cuda_why(void)
 {
     return last_error[0] ? last_error : "no reason was kept";
 }
@@ -75,10 +77,16 @@ static int select_device(int device, struct hone_error *e)
 
 /* ---- devices */
 
+static atomic_int n_known = -1;
+
+bool cuda_started(void)
+{
+    return atomic_load(&n_known) >= 0;
+}
+
 static int n_devices(void)
 {
-    static atomic_int known = -1;
-    int n = atomic_load(&known);
+    int n = atomic_load(&n_known);
     if (n >= 0)
         return n;
     if (cudaGetDeviceCount(&n) != cudaSuccess) {
@@ -86,7 +94,7 @@ static int n_devices(void)
         n = 0; /* no driver, or no device: both are an ordinary machine */
     }
     n = n < MAX_DEVICES ? n : MAX_DEVICES;
-    atomic_store(&known, n);
+    atomic_store(&n_known, n);
     return n;
 }
 
@@ -340,8 +348,9 @@ static const struct device_api api = {
     .timer_start = timer_start,
     .timer_stop = timer_stop,
     .read_rate = read_rate,
-    .why = why,
+    .why = cuda_why,
     .transfer = &copy_transfer,
+    .modules = &cuda_modules,
 };
 
 const struct backend backend_cuda = {

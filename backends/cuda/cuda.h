@@ -51,6 +51,10 @@ enum { CUDA_SM90 = 1u << 0 };
 int cuda_code(cudaError_t error);
 /* The same with a text of one's own, for what is no cudaError_t (cuBLAS). */
 int cuda_fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* The text that was kept last on this thread. */
+const char *cuda_why(void);
+/* Whether this process has asked for a device: from then on its children cannot. */
+bool cuda_started(void);
 /* Multiprocessors of device x->device, and the bytes of shared memory that a block of it may have. Read once. */
 int cuda_units(int device);
 size_t cuda_block_shared(int device);

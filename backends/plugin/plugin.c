@@ -1,4 +1,4 @@
-/* plugin.c: loading plug-ins and joining them to the CPU backend.
+/* plugin.c: loading plug-ins and joining them to the CPU backend, or to that of a device (device.c).
  *
  * A plug-in is code, so nothing can make it harmless; what is promised is that a wrong one is an error with a name and not a
  * dead process or a wrong number. It is first opened in a child (probe.c), where it may crash or hang; its table is checked
@@ -122,14 +122,15 @@ int plugin_open(struct plugin *p, const char *path, bool *known, struct hone_err
 }
 
 /* From here on the plug-in is for good. */
-static int plugin_register(struct plugin *p, struct hone_error *e)
+static int plugin_register(struct plugin *p, const struct backend *b, struct hone_error *e)
 {
     if (n_plugins == MAX_PLUGINS)
         return err_set(e, HONE_ERESOURCE, "%d plug-ins are loaded already", MAX_PLUGINS);
     struct plugin *keep = malloc(sizeof *keep);
     const struct kernel **list = malloc((size_t)p->n_kernels * sizeof *list);
     struct sha256 sum;
-    int rc = keep && list ? hash_sha256_file(&sum, p->path, NULL, NULL, e) : err_set(e, HONE_ERESOURCE, "no memory for its kernels");
+    int rc =
+        keep && list ? hash_sha256_file(&sum, p->path, NULL, NULL, e) : err_set(e, HONE_ERESOURCE, "no memory for its kernels");
     if (!rc)
         memcpy(p->sha256, sum.hex, sizeof p->sha256);
     for (int i = 0; i < p->n_kernels && !rc; i++) {
@@ -138,7 +139,7 @@ static int plugin_register(struct plugin *p, struct hone_error *e)
         list[i] = &p->kernels[i].kernel;
     }
     if (!rc)
-        rc = backend_register(backend_by_name("cpu"), list, p->n_kernels, e);
+        rc = backend_register(b, list, p->n_kernels, e);
     if (!rc) {
         *keep = *p;
         plugins[n_plugins] = keep;
@@ -149,6 +150,17 @@ static int plugin_register(struct plugin *p, struct hone_error *e)
     free(keep);
     free(list);
     return rc;
+}
+
+static int shared_open(struct plugin *p, const char *path, int limit_ms, bool *known, struct hone_error *e)
+{
+    static const char *const device_code[] = {".cu", ".cubin", ".ptx"};
+    const char *ending = strrchr(path, '.');
+    for (size_t i = 0; ending && i < sizeof device_code / sizeof *device_code; i++)
+        if (!strcasecmp(ending, device_code[i]))
+            return err_set(e, HONE_EINPUT, "it is CUDA code, and this build of hone has no CUDA");
+    int rc = plugin_probe(path, limit_ms, e);
+    return rc ? rc : plugin_open(p, path, known, e);
 }
 
 int plugin_load(const char *path, int limit_ms, struct hone_error *e)
@@ -164,13 +176,14 @@ int plugin_load(const char *path, int limit_ms, struct hone_error *e)
         memcpy(file + (strchr(path, '/') ? 0 : 2), path, strlen(path) + 1);
     }
     pthread_mutex_lock(&loading);
-    int rc = file ? plugin_probe(file, limit_ms, &own) : err_set(&own, HONE_ERESOURCE, "no memory");
+    const struct backend *device = device_backend(path);
+    int rc = file ? 0 : err_set(&own, HONE_ERESOURCE, "no memory");
     if (!rc)
-        rc = plugin_open(&p, file, &known, &own);
+        rc = device ? device_open(&p, device, file, n_slots, &known, &own) : shared_open(&p, file, limit_ms, &known, &own);
     if (!rc && !known) {
         p.path = file;
         file = NULL;
-        rc = plugin_register(&p, &own);
+        rc = plugin_register(&p, device ? device : backend_by_name("cpu"), &own);
     }
     if (rc) {
         plugin_free(&p);

@@ -21,9 +21,7 @@ enum {
     LARGEST = 4096,
 };
 
-/* Copies a struct of the table that says it has `size` bytes into one of `room`. */
-static int read_struct(void *to, size_t room, size_t least, const void *from, size_t size, const char *what,
-                       struct hone_error *e)
+int table_struct(void *to, size_t room, size_t least, const void *from, size_t size, const char *what, struct hone_error *e)
 {
     if (size < least || size > LARGEST)
         return err_set(e, HONE_EINPUT, "%s: its size is given as %zu bytes; set .size to sizeof of the struct (%zu)", what,
@@ -77,7 +75,7 @@ static int layout_read(struct plugin *p, const struct hone_layout *from, int num
     struct hone_layout abi;
     char what[PLUGIN_NAME_SIZE + 16];
     snprintf(what, sizeof what, "layout %d", number);
-    int rc = read_struct(&abi, sizeof abi, LAYOUT_V1, from, from->size, what, e);
+    int rc = table_struct(&abi, sizeof abi, LAYOUT_V1, from, from->size, what, e);
     if (!rc)
         rc = read_name(l->name, abi.name, "_.-", what, e);
     if (rc)
@@ -193,10 +191,11 @@ static int read_activation(struct plugin_kernel *k, const char *what, struct hon
 }
 
 /* The op and variant are those of no kernel that is known. */
-static int check_unique(const struct plugin *p, const struct plugin_kernel *k, const char *what, struct hone_error *e)
+static int check_unique(const struct plugin *p, const struct plugin_kernel *k, const struct backend *b, const char *what,
+                        struct hone_error *e)
 {
     int n;
-    const struct kernel *const *known = backend_by_name("cpu")->kernels(&n);
+    const struct kernel *const *known = b->kernels(&n);
     for (int i = 0; i < n; i++)
         if (known[i]->op == k->kernel.op && !strcmp(known[i]->variant, k->variant))
             return err_set(e, HONE_EINPUT, "%s: there is one of this name already", what);
@@ -206,34 +205,36 @@ static int check_unique(const struct plugin *p, const struct plugin_kernel *k, c
     return 0;
 }
 
-static int kernel_read(struct plugin *p, const struct hone_kernel *from, int number, int slot, struct hone_error *e)
+static int read_op(const char *name, enum op *op, const char *what, struct hone_error *e)
+{
+    if (!name || !*name)
+        return err_set(e, HONE_EINPUT, "%s: it names no op", what);
+    if (!op_by_name(name, op) && !op_get(*op)->alias)
+        return 0;
+    char known[400];
+    int n = 0;
+    for (int i = 0; i < N_OPS && n < (int)sizeof known; i++)
+        if (!op_get((enum op)i)->alias)
+            n += snprintf(known + n, sizeof known - (size_t)n, " %s", op_get((enum op)i)->name);
+    return err_set(e, HONE_EINPUT, "%s: there is no op '%.40s' that runs; ops:%s", what, name, known);
+}
+
+int table_kernel(struct plugin *p, const struct backend *b, int number, int slot, struct hone_error *e)
 {
     struct plugin_kernel *k = &p->kernels[p->n_kernels];
     char what[100];
     snprintf(what, sizeof what, "kernel %d", number);
-    int rc = read_struct(&k->abi, sizeof k->abi, KERNEL_V1, from, from->size, what, e);
-    if (!rc)
-        rc = read_name(k->variant, k->abi.variant, "_", what, e);
+    int rc = read_name(k->variant, k->abi.variant, "_", what, e);
     if (rc)
         return rc;
     snprintf(what, sizeof what, "kernel %d (%s)", number, k->variant);
-    if (!k->abi.op)
-        return err_set(e, HONE_EINPUT, "%s: it names no op", what);
     enum op op = OP_MUL_MAT;
-    if (op_by_name(k->abi.op, &op) || op_get(op)->alias) {
-        char known[400];
-        int n = 0;
-        for (int i = 0; i < N_OPS && n < (int)sizeof known; i++)
-            if (!op_get((enum op)i)->alias)
-                n += snprintf(known + n, sizeof known - (size_t)n, " %s", op_get((enum op)i)->name);
-        return err_set(e, HONE_EINPUT, "%s: there is no op '%.40s' that runs; ops:%s", what, k->abi.op, known);
-    }
+    if ((rc = read_op(k->abi.op, &op, what, e)))
+        return rc;
     snprintf(what, sizeof what, "kernel %s_%s", op_get(op)->name, k->variant);
     k->kernel = (struct kernel){.op = op, .variant = k->variant, .by_name_only = true};
     k->slot = slot;
     k->format = -1;
-    if ((rc = NEED(&k->abi, fits, what, e)) || (rc = NEED(&k->abi, run, what, e)))
-        return rc;
     if (k->abi.declines && !op_get(op)->fused)
         return err_set(e, HONE_EINPUT, "%s: only kernels of fused ops may decline", what);
     enum format_id format;
@@ -243,16 +244,33 @@ static int kernel_read(struct plugin *p, const struct hone_kernel *from, int num
         k->format = (int)format;
     }
     if ((rc = read_needs(k->abi.needs, &k->kernel.needs, what, e)) || (rc = read_wanted_layouts(p, k, what, e)) ||
-        (rc = read_activation(k, what, e)) || (rc = check_unique(p, k, what, e)))
+        (rc = read_activation(k, what, e)) || (rc = check_unique(p, k, b, what, e)))
         return rc;
-    slot_functions(slot, &k->kernel);
+    slot_functions(slot, k->calls, &k->kernel);
+    if (k->n_wanted < 2)
+        k->kernel.wants.layout_for = NULL;
+    p->n_kernels++;
+    return 0;
+}
+
+static int kernel_read(struct plugin *p, const struct hone_kernel *from, int number, int slot, struct hone_error *e)
+{
+    struct plugin_kernel *k = &p->kernels[p->n_kernels];
+    char what[40 + PLUGIN_NAME_SIZE];
+    snprintf(what, sizeof what, "kernel %d", number);
+    int rc = table_struct(&k->abi, sizeof k->abi, KERNEL_V1, from, from->size, what, e);
+    if (rc)
+        return rc;
+    k->calls = &host_calls;
+    if ((rc = table_kernel(p, backend_by_name("cpu"), number, slot, e)))
+        return rc;
+    snprintf(what, sizeof what, "kernel %s_%s", op_get(k->kernel.op)->name, k->variant);
+    if ((rc = NEED(&k->abi, fits, what, e)) || (rc = NEED(&k->abi, run, what, e)))
+        return rc;
     if (!k->abi.scratch)
         k->kernel.scratch = NULL;
     if (!k->abi.declines)
         k->kernel.declines = NULL;
-    if (k->n_wanted < 2)
-        k->kernel.wants.layout_for = NULL;
-    p->n_kernels++;
     return 0;
 }
 
@@ -284,7 +302,7 @@ int table_read(struct plugin *p, const struct hone_plugin *table, size_t symbol_
     struct hone_plugin abi;
     int rc = check_head(table, symbol_bytes, e);
     if (!rc)
-        rc = read_struct(&abi, sizeof abi, PLUGIN_V1, table, table->size, "hone_plugin", e);
+        rc = table_struct(&abi, sizeof abi, PLUGIN_V1, table, table->size, "hone_plugin", e);
     if (!rc)
         rc = read_name(p->name, abi.name, "_-.", "the plug-in", e);
     if (!rc && abi.version)
