@@ -296,6 +296,50 @@ static bool match_linear(const struct graph *g, int i, struct fuse_match *m, str
     return take_product(m, product);
 }
 
+/* The norm that makes a quantised activation x, if nobody else reads that. Its parts and sources come first in the match. */
+static bool take_norm(const struct graph *g, struct tensor *x, struct fuse_match *m, struct reason *r)
+{
+    struct node *n = maker_is(x, OP_RMS_NORM_MUL_QUANTIZE);
+    if (!n)
+        return false;
+    if (x != n->out || count_readers(g, n->out) > 1)
+        return fits_not(r, "%s is read by others too, or through a view", n->out->name);
+    for (int j = 0; j < n->n_parts; j++)
+        add_part(m, n->parts[j]);
+    add_src(m, n->src[0]);
+    add_src(m, n->src[1]);
+    return true;
+}
+
+static bool match_norm_group(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    struct node *group = g->nodes[i];
+    if (group->op != OP_MUL_MAT_GROUP || !take_norm(g, group->src[1], m, r))
+        return false;
+    m->op = OP_RMS_NORM_MUL_MAT_GROUP;
+    for (int j = 0; j < group->n_parts; j++)
+        add_part(m, group->parts[j]);
+    for (int j = 0; j < group->n_src; j++)
+        if (j != 1)
+            add_src(m, group->src[j]);
+    memcpy(m->params, m->parts[0]->params, PARAMS_SIZE);
+    return true;
+}
+
+static bool match_norm_gate_up(const struct graph *g, int i, struct fuse_match *m, struct reason *r)
+{
+    struct node *pair = g->nodes[i];
+    if (pair->op != OP_GATE_UP_GLU_QUANTIZE || !take_norm(g, pair->src[1], m, r))
+        return false;
+    m->op = OP_RMS_NORM_GATE_UP_GLU_QUANTIZE;
+    for (int j = 0; j < pair->n_parts; j++)
+        add_part(m, pair->parts[j]);
+    add_src(m, pair->src[0]);
+    add_src(m, pair->src[2]);
+    memcpy(m->params, pair->params, PARAMS_SIZE);
+    return true;
+}
+
 static bool unary_is(const struct node *n, enum unary_kind kind)
 {
     return n && n->op == OP_UNARY && node_params(n, struct unary_params)->kind == (int32_t)kind;

@@ -135,7 +135,7 @@ struct product_case {
     enum unary_kind kind;
     bool read; /* the first product, or the sum, is read elsewhere too */
     bool up_first, quantize;
-    bool residual; /* of mlp and linear: an add follows */
+    bool residual; /* of mlp and linear: an add follows; of products of a norm: the norm is read elsewhere too */
 };
 
 static struct tensor *product(struct fuse_case *c, const struct product_case *s, int i, struct tensor *x)
@@ -270,6 +270,61 @@ static void build_linear_case(struct fuse_case *c, const void *spec)
     if (s->read)
         read_elsewhere(c, y);
 }
+
+/* The quantised norm of x, under m[i] products, or a pair and its glu. */
+static struct tensor *quantized_norm(struct fuse_case *c, const struct product_case *s)
+{
+    struct graph *g = &c->graph;
+    struct tensor *x = LEAF(INPUT, "x", FORMAT_F32, NORMAL, 0, s->k, s->n), *w = LEAF(WEIGHT, "norm.weight", FORMAT_F32, NORMAL, 0, s->k);
+    struct tensor *norm = graph_op(g, OP_RMS_NORM, (&(struct rms_norm_params){1e-5f}), x);
+    return quantized(c, graph_op(g, OP_MUL, NULL, norm, w), FORMAT_A8);
+}
+
+static void build_norm_group_case(struct fuse_case *c, const void *spec)
+{
+    const struct product_case *s = spec;
+    struct tensor *x = quantized_norm(c, s), *y[4] = {NULL};
+    for (int i = 0; i < 4 && s->m[i]; i++)
+        y[i] = product(c, s, i, x);
+    for (int i = 0; i < 4 && y[i]; i++)
+        read_elsewhere(c, y[i]);
+    if (s->residual)
+        read_elsewhere(c, x->producer->src[0]);
+}
+
+static void build_norm_gate_up_case(struct fuse_case *c, const void *spec)
+{
+    const struct product_case *s = spec;
+    struct tensor *x = quantized_norm(c, s), *gate = product(c, s, 0, x), *up = product(c, s, 1, x);
+    struct glu_params params = {.kind = (int32_t)s->kind};
+    struct tensor *y = graph_op(&c->graph, OP_GLU, &params, gate, up);
+    quantized(c, y, FORMAT_A8);
+    if (s->read)
+        read_elsewhere(c, y);
+}
+
+static const struct product_case norm_group_cases[] = {
+#define FORMAT(NAME, name)                                                                                                     \
+    {"decode_" #name, {WEIGHT(NAME), WEIGHT(NAME), WEIGHT(NAME)}, 512, {48, 16, 16}, 1, UNARY_SILU},
+#include "formats/formats.def"
+#undef FORMAT
+    {"mixed", {FORMAT_Q4_K, FORMAT_Q4_K, FORMAT_Q6_K}, 512, {64, 32, 32}, 1, UNARY_SILU},
+    {"four", {FORMAT_Q4_0, FORMAT_Q4_0, FORMAT_Q4_0, FORMAT_Q4_0}, 5120, {96, 48, 6, 6}, 1, UNARY_SILU},
+    {"one_block", {FORMAT_Q4_0, FORMAT_Q8_0}, 32, {3, 3}, 1, UNARY_SILU},
+    {"batch", {FORMAT_Q4_0, FORMAT_Q4_0}, 64, {32, 32}, 5, UNARY_SILU},
+    {"norm_read", {FORMAT_Q4_0, FORMAT_Q4_0}, 64, {32, 32}, 1, UNARY_SILU, .residual = true},
+};
+
+static const struct product_case norm_gate_up_cases[] = {
+#define FORMAT(NAME, name) {"decode_" #name, {WEIGHT(NAME), WEIGHT(NAME)}, 512, {96, 96}, 1, UNARY_SILU},
+#include "formats/formats.def"
+#undef FORMAT
+    {"wide", {FORMAT_Q4_0, FORMAT_Q4_0}, 5120, {320, 320}, 1, UNARY_SILU},
+    {"gelu", {FORMAT_Q4_K, FORMAT_Q4_K}, 2048, {64, 64}, 1, UNARY_GELU},
+    {"mixed", {FORMAT_Q4_K, FORMAT_Q6_K}, 256, {32, 32}, 1, UNARY_SILU},
+    {"batch", {FORMAT_Q4_0, FORMAT_Q4_0}, 64, {32, 32}, 5, UNARY_SILU},
+    {"glu_read", {FORMAT_Q4_0, FORMAT_Q4_0}, 64, {96, 96}, 1, UNARY_SILU, .read = true},
+};
 
 static const struct product_case mlp_cases[] = {
 #define FORMAT(NAME, name)                                                                                                     \
@@ -763,6 +818,8 @@ static const struct {
     [FUSE_conv_delta_net_quantize] = CASES(build_net_case, conv_delta_net_quantize_cases),
     [FUSE_mlp] = CASES(build_mlp_case, mlp_cases),
     [FUSE_linear] = CASES(build_linear_case, linear_cases),
+    [FUSE_norm_group] = CASES(build_norm_group_case, norm_group_cases),
+    [FUSE_norm_gate_up] = CASES(build_norm_gate_up_case, norm_gate_up_cases),
 };
 
 int fuse_n_cases(enum fusion_id f)
@@ -800,7 +857,7 @@ int fuse_case_build(struct fuse_case *c, enum fusion_id f, int i, struct arena *
         return e ? e->code : c->graph.error.code;
     if (fusion_get(f)->stage == FUSE_LATE) /* its parts are fused nodes themselves, made by those before it */
         for (int earlier = 0; earlier < (int)f; earlier++)
-            if (earlier != FUSE_mul_mat_group)
+            if (earlier != FUSE_mul_mat_group || f == FUSE_norm_group)
                 fuse_all(&c->graph, (enum fusion_id)earlier, &r);
     c->fused = fuse_all(&c->graph, f, &r);
     return c->fused

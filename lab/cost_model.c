@@ -61,6 +61,8 @@ static struct cost_node node_of(const struct model *m, enum op op, const char *n
     case OP_GATE_UP_GLU_QUANTIZE:
     case OP_MLP:
     case OP_LINEAR:
+    case OP_RMS_NORM_MUL_MAT_GROUP:
+    case OP_RMS_NORM_GATE_UP_GLU_QUANTIZE:
     case OP_GLU:
         n.split = COST_SPLIT;
         n.units = layer < 0 ? m->n_vocab / ROWS_A_UNIT : m->n_embd / ROWS_A_UNIT;

@@ -30,11 +30,16 @@ __device__ static inline uint32_t a8_bits(float x)
     return __float_as_uint(x) & 0x7fffffffu;
 }
 
-/* Lane i of eight neighbours holds values 4 i to 4 i + 3 of its block. All lanes of the warp call it; those whose `block` is
- * NULL write nothing. */
-__device__ static inline void a8_store_4(struct block_a8 *block, float4 x)
+/* What lane i of eight neighbours, which holds values 4 i to 4 i + 3 of a block, has of it: its codes, the scale, and the sum of the
+ * codes of its half. All lanes of the warp call it. */
+struct a8_part {
+    uint32_t codes;
+    float d;
+    int sum;
+};
+
+__device__ static inline struct a8_part a8_part_of(float4 x)
 {
-    int lane = threadIdx.x % 8;
     uint32_t most = max(max(a8_bits(x.x), a8_bits(x.y)), max(a8_bits(x.z), a8_bits(x.w)));
 #pragma unroll
     for (int d = 1; d < 8; d *= 2)
@@ -43,13 +48,22 @@ __device__ static inline void a8_store_4(struct block_a8 *block, float4 x)
     int q[4] = {a8_code(s, x.x), a8_code(s, x.y), a8_code(s, x.z), a8_code(s, x.w)}, sum = q[0] + q[1] + q[2] + q[3];
     sum += __shfl_xor_sync(0xffffffffu, sum, 1);
     sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+    struct a8_part p = {(uint32_t)((q[0] & 255) | (q[1] & 255) << 8 | (q[2] & 255) << 16) | (uint32_t)(q[3] & 255) << 24, s.d, sum};
+    return p;
+}
+
+/* Those whose `block` is NULL write nothing. */
+__device__ static inline void a8_store_4(struct block_a8 *block, float4 x)
+{
+    int lane = threadIdx.x % 8;
+    struct a8_part p = a8_part_of(x);
     if (!block)
         return;
-    ((uint32_t *)block->qs)[lane] = (q[0] & 255) | (q[1] & 255) << 8 | (q[2] & 255) << 16 | (uint32_t)(q[3] & 255) << 24;
+    ((uint32_t *)block->qs)[lane] = p.codes;
     if (lane == 0)
-        *(float *)block = s.d;
+        *(float *)block = p.d;
     if (lane % 4 == 0)
-        ((int16_t *)block)[2 + lane / 4] = (int16_t)sum;
+        ((int16_t *)block)[2 + lane / 4] = (int16_t)p.sum;
 }
 
 /* Lane i of the warp holds value i. */

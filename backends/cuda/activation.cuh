@@ -14,6 +14,8 @@
 
 template <class F> struct act_a8 {
     static constexpr int group_bytes = 40; /* of shared memory, a token */
+    static constexpr int BATCH = 4;        /* loads of a thread in flight */
+    static constexpr int NORM_STEPS = 6;   /* of a row under a norm, all of them: 6144 values */
     struct part {
         int q[8];
         float d;
@@ -33,15 +35,22 @@ template <class F> struct act_a8 {
     {
         uint4 *to_low = (uint4 *)shared, *to_high = to_low + T * groups;
         uint2 *to_head = (uint2 *)(to_high + T * groups);
+        const uint32_t pieces = groups * 5, all = T * pieces;
+        for (uint32_t first = threadIdx.x; first < all; first += BATCH * blockDim.x) {
+            uint2 v[BATCH];
 #pragma unroll
-        for (int t = 0; t < T; t++) {
-            const uint2 *row = (const uint2 *)(from + (size_t)(t < tokens ? t : tokens - 1) * stride);
-            for (uint32_t i = threadIdx.x; i < groups * 5; i += blockDim.x) {
-                uint32_t piece = i % 5, at = t * groups + i / 5;
+            for (int j = 0; j < BATCH; j++) {
+                uint32_t i = min(first + j * blockDim.x, all - 1), t = T > 1 ? i / pieces : 0;
+                v[j] = __ldcg((const uint2 *)(from + min((int)t, tokens - 1) * stride) + (i - t * pieces));
+            }
+#pragma unroll
+            for (int j = 0; j < BATCH; j++) {
+                uint32_t i = first + j * blockDim.x, piece = i % 5, at = i / 5;
                 uint2 *to = piece == 0  ? to_head + at
                             : piece < 3 ? (uint2 *)(to_low + at) + (piece - 1)
                                         : (uint2 *)(to_high + at) + (piece - 3);
-                *to = __ldcg(row + i);
+                if (i < all)
+                    *to = v[j];
             }
         }
         low = to_low;
@@ -49,25 +58,75 @@ template <class F> struct act_a8 {
         head = to_head;
     }
 
-    /* One row of f32, quantised on the way: the codes and scales of a quantize node. */
+    /* One row of f32, at a multiple of 16 bytes, quantised on the way: the codes and scales of a quantize node. A warp has four
+     * groups at once, and the next ones on their way. */
     __device__ __forceinline__ void stage_f32(const float *row, uint32_t groups, unsigned char *shared)
+    {
+        constexpr uint32_t STEP = 4 * PRODUCT_WARPS;
+        uint4 *to_low = (uint4 *)shared, *to_high = to_low + groups;
+        uint2 *to_head = (uint2 *)(to_high + groups);
+        const uint32_t own = (threadIdx.x & 31) / 8, word = threadIdx.x & 7;
+        for (uint32_t first = threadIdx.x >> 5 << 2; first < groups; first += BATCH * STEP) {
+            float4 v[BATCH];
+#pragma unroll
+            for (int j = 0; j < BATCH; j++)
+                v[j] = __ldcg((const float4 *)row + min(first + j * STEP + own, groups - 1) * 8 + word);
+#pragma unroll
+            for (int j = 0; j < BATCH; j++) {
+                uint32_t g = first + j * STEP + own;
+                struct a8_part p = a8_part_of(v[j]);
+                if (g < groups) {
+                    ((uint32_t *)((word < 4 ? to_low : to_high) + g))[word & 3] = p.codes;
+                    if (word == 0)
+                        *(float *)(to_head + g) = p.d;
+                    if (word % 4 == 0)
+                        ((int16_t *)(to_head + g))[2 + word / 4] = (int16_t)p.sum;
+                }
+            }
+        }
+        low = to_low;
+        high = to_high;
+        head = to_head;
+    }
+
+    /* One row of f32 under an rms_norm and a mul by its weight (ops/rms_norm.c), quantised. Each block does it for itself. */
+    __device__ __forceinline__ void stage_norm(const float *row, const float *weight, float eps, uint32_t groups, unsigned char *shared,
+                                               float *room)
     {
         uint4 *to_low = (uint4 *)shared, *to_high = to_low + groups;
         uint2 *to_head = (uint2 *)(to_high + groups);
-        const int lane = threadIdx.x & 31;
-#pragma unroll 4
-        for (uint32_t g = threadIdx.x >> 5; g < groups; g += PRODUCT_WARPS) {
-            float v = __ldcg(row + g * 32 + lane);
-            struct a8_scale s = a8_scale_of(__reduce_max_sync(0xffffffffu, a8_bits(v)));
-            int q = a8_code(s, v), sum = q;
+        const uint32_t chunks = groups * 8, word = threadIdx.x & 7;
+        float4 v[NORM_STEPS], w[NORM_STEPS];
 #pragma unroll
-            for (int d = 1; d < 16; d *= 2)
-                sum += __shfl_xor_sync(0xffffffffu, sum, d);
-            ((int8_t *)((lane < 16 ? to_low : to_high) + g))[lane & 15] = (int8_t)q;
-            if (lane == 0)
-                *(float *)(to_head + g) = s.d;
-            if (lane % 16 == 0)
-                ((int16_t *)(to_head + g))[2 + lane / 16] = (int16_t)sum;
+        for (int j = 0; j < NORM_STEPS; j++) {
+            uint32_t c = threadIdx.x + j * 32 * PRODUCT_WARPS;
+            v[j] = c < chunks ? __ldcg((const float4 *)row + c) : make_float4(0, 0, 0, 0);
+        }
+#pragma unroll
+        for (int j = 0; j < NORM_STEPS; j++) {
+            uint32_t c = threadIdx.x + j * 32 * PRODUCT_WARPS;
+            w[j] = c < chunks ? ((const float4 *)weight)[c] : make_float4(0, 0, 0, 0);
+        }
+        float squares = 0;
+#pragma unroll
+        for (int j = 0; j < NORM_STEPS; j++)
+            squares += (v[j].x * v[j].x + v[j].y * v[j].y) + (v[j].z * v[j].z + v[j].w * v[j].w);
+        squares = block_sum(squares, room);
+        float scale = 1 / sqrtf(squares / (float)(groups * 32) + eps);
+#pragma unroll
+        for (int j = 0; j < NORM_STEPS; j++) {
+            uint32_t g = (threadIdx.x + j * 32 * PRODUCT_WARPS) / 8;
+            if (j * 4 * PRODUCT_WARPS >= groups)
+                break;
+            struct a8_part p = a8_part_of(make_float4(v[j].x * scale * w[j].x, v[j].y * scale * w[j].y, v[j].z * scale * w[j].z,
+                                                      v[j].w * scale * w[j].w));
+            if (g < groups) {
+                ((uint32_t *)((word < 4 ? to_low : to_high) + g))[word & 3] = p.codes;
+                if (word == 0)
+                    *(float *)(to_head + g) = p.d;
+                if (word % 4 == 0)
+                    ((int16_t *)(to_head + g))[2 + word / 4] = (int16_t)p.sum;
+            }
         }
         low = to_low;
         high = to_high;
@@ -158,10 +217,10 @@ struct rows_f32 {
 template <class S> struct single {
     typedef words4 raw;
     static constexpr enum format_id format = S::format;
-    static constexpr int wide = S::wide;
-    static __device__ __forceinline__ raw load(const s32_matrix &m, uint32_t u)
+    static constexpr int bytes[4] = {16, 0, 0, 0}, block = 32, wide = S::wide; /* as if a group were a block */
+    template <class M> static __device__ __forceinline__ raw load(const M &m, uint32_t u)
     {
-        return load_16(m.stream[0] + (size_t)u * 16);
+        return m.load_16(0, m.at(u, 16));
     }
     static __device__ __forceinline__ void ahead(const s32_matrix &m, uint32_t u)
     {

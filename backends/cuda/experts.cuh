@@ -7,7 +7,7 @@
 
 #include "backends/cuda/matmul.cuh"
 #include "backends/cuda/matmul_single.cuh"
-#include "backends/cuda/matvec.cuh"
+#include "backends/cuda/stream.cuh"
 
 enum { EXPERTS_BY_ROWS = 32 /* pairs */ };
 
@@ -109,7 +109,7 @@ template <class F> static int experts_run(const struct exec *x, const struct nod
 #define PRODUCT_FORMAT(ID, id)                                                                                                 \
     static int rows(const struct exec *x, const struct product_args *a, bool pair)                                             \
     {                                                                                                                          \
-        return mv_run<s32_##id>(x, *a, pair);                                                                                  \
+        return stream_run<s32_##id>(x, *a, pair);                                                                              \
     }                                                                                                                          \
     static int tiles(const struct exec *x, const struct product_args *a)                                                       \
     {                                                                                                                          \
@@ -146,7 +146,7 @@ template <class F> static int experts_run(const struct exec *x, const struct nod
 #define PRODUCT_SINGLE(ID, id)                                                                                                 \
     static int rows(const struct exec *x, const struct product_args *a, bool pair)                                             \
     {                                                                                                                          \
-        return mv_run<single<rows_##id>>(x, *a, pair);                                                                         \
+        return stream_run<single<rows_##id>>(x, *a, pair);                                                                     \
     }                                                                                                                          \
     static int tiles(const struct exec *x, const struct product_args *a)                                                       \
     {                                                                                                                          \

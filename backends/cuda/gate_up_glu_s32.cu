@@ -32,9 +32,15 @@ static __global__ void __launch_bounds__(32 * WARPS) glu_rows(const __grid_const
         a8_store_1((struct block_a8 *)(a.quantized + row * a.quantized_stride) + block, y);
 }
 
+/* The products and the glu, which may have a norm's parts before them. */
+static struct node *const *pair_parts(const struct node *n)
+{
+    return n->parts + (n->parts[0]->op == OP_RMS_NORM ? 3 : 0);
+}
+
 static int glu_launch(const struct exec *x, const struct node *n, const struct tensor *to)
 {
-    const struct node *glu = n->parts[2];
+    const struct node *glu = pair_parts(n)[2];
     const struct tensor *gate = glu->src[0], *up = glu->src[1], *out = glu->out;
     struct glu_args a = {};
     a.gate = (const float *)gate->data;
@@ -62,15 +68,18 @@ static int glu_launch(const struct exec *x, const struct node *n, const struct t
 
 int product_gate_up(const struct exec *x, const struct node *n, const struct tensor *to)
 {
-    const struct node *glu = n->parts[2];
-    bool gate_first = n->parts[0]->out == glu->src[0];
-    const struct node *gate = n->parts[gate_first ? 0 : 1], *up = n->parts[gate_first ? 1 : 0];
+    struct node *const *parts = pair_parts(n);
+    const struct node *glu = parts[2];
+    bool gate_first = parts[0]->out == glu->src[0];
+    const struct node *gate = parts[gate_first ? 0 : 1], *up = parts[gate_first ? 1 : 0];
     struct product_args a;
     enum format_id format = gate->src[0]->format;
     product_args_of(gate, &a);
+    product_norm(n, &a);
     if (up->src[0]->format != format) {
         int rc = product_run(x, &a, format);
         product_args_of(up, &a);
+        product_norm(n, &a);
         rc = rc ? rc : product_run(x, &a, up->src[0]->format);
         return rc ? rc : glu_launch(x, n, to);
     }

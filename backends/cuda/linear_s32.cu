@@ -32,7 +32,7 @@ static int run(const struct exec *x, const struct node *n)
         m->add_stride = n->src[2]->nb[1] / sizeof(float);
     }
     int rc = 0;
-    if (a.tokens == 1 && n->src[1]->ne[0] <= MOST_ALONE && !node_leaves(n, n->parts[0]->out)) {
+    if (a.tokens == 1 && n->src[1]->ne[0] <= MOST_ALONE && n->src[1]->offset % 16 == 0 && !node_leaves(n, n->parts[0]->out)) {
         a.from_f32 = true;
         a.x = (const uint8_t *)n->src[1]->data;
     } else {

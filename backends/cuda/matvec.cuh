@@ -171,7 +171,7 @@ __device__ __forceinline__ void mv_ahead(const struct product_args &a, uint32_t 
 enum { MV_SUMS = 32 };
 static_assert(MV_SUMS >= 2 * PRODUCT_WARPS, "a pair's sums of all warps, or 32 rows' results");
 
-template <class F, int T> __host__ __device__ __forceinline__ constexpr size_t mv_staged(uint32_t groups)
+template <class F, int T> HD size_t mv_staged(uint32_t groups)
 {
     return (size_t)T * groups * activation<F>::group_bytes;
 }

@@ -10,13 +10,14 @@ static bool fits(const struct node *n, struct reason *r)
 int product_group(const struct exec *x, const struct node *n)
 {
     int rc = 0;
-    bool done[PRODUCT_MATRICES] = {};
+    bool done[PRODUCT_PARTS] = {};
     for (int i = 0; i < n->n_parts && !rc; i++) {
-        if (done[i])
+        if (done[i] || n->parts[i]->op != OP_MUL_MAT)
             continue;
         struct product_args a;
         enum format_id format = n->parts[i]->src[0]->format;
         product_args_of(n->parts[i], &a);
+        product_norm(n, &a);
         for (int j = i + 1; j < n->n_parts; j++)
             if (n->parts[j]->src[0]->format == format) {
                 product_args_add(n->parts[j], &a);

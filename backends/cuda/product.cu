@@ -1,6 +1,12 @@
 /* product.cu: the host's side of the matrix products: which nodes they take, and a node's tensors as a launch sees them. */
 #include "backends/cuda/product.cuh"
 
+#include <stdlib.h>
+
+extern "C" {
+#include "ops/rms_norm.h"
+}
+
 #define X(ID, id)                                                                                                              \
     extern "C" {                                                                                                               \
     extern const struct product_format product_##id;                                                                           \
@@ -168,6 +174,45 @@ void product_args_of(const struct node *n, struct product_args *a)
     product_args_add(n, a);
 }
 
+bool product_streams(void)
+{
+    static int known = -1;
+    int on = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    if (on < 0) {
+        const char *word = getenv("HONE_CUDA_STREAM");
+        __atomic_store_n(&known, on = word && *word && strcmp(word, "0") != 0, __ATOMIC_RELAXED);
+    }
+    return on;
+}
+
+bool product_norm_fits(const struct node *n, struct reason *r)
+{
+    const struct tensor *x = n->src[0], *w = n->src[1];
+    if (!product_streams())
+        return fits_not(r, "HONE_CUDA_STREAM=1 is not set");
+    if (tensor_rows(x) != 1)
+        return fits_not(r, "a batch of tokens, whose norm is made once");
+    if (x->ne[0] > PRODUCT_NORM || w->ne[0] != x->ne[0] || w->format != FORMAT_F32 || x->format != FORMAT_F32)
+        return fits_not(r, "a norm of %lld values under a weight of %lld", (long long)x->ne[0], (long long)w->ne[0]);
+    if (n->parts[2]->out->format != FORMAT_A8)
+        return fits_not(r, "%.60s is no A8", n->parts[2]->out->name);
+    if (x->nb[0] != sizeof(float) || w->nb[0] != sizeof(float) || x->offset % 16 || w->offset % 16)
+        return fits_not(r, "the values of %.60s, or of its weight, do not lie one behind the other at a multiple of 16 bytes", x->name);
+    for (int i = 0; i < 3; i++)
+        if (node_leaves(n, n->parts[i]->out))
+            return fits_not(r, "%.60s is read elsewhere too", n->parts[i]->out->name);
+    return true;
+}
+
+void product_norm(const struct node *n, struct product_args *a)
+{
+    if (n->parts[0]->op != OP_RMS_NORM)
+        return;
+    a->x = (const uint8_t *)n->src[0]->data;
+    a->norm = (const float *)n->src[1]->data;
+    a->eps = node_params(n->parts[0], struct rms_norm_params)->eps;
+}
+
 int product_run(const struct exec *x, const struct product_args *a, enum format_id format)
 {
     const struct product_format *f = product_format(format);
@@ -195,6 +240,8 @@ void product_advance(struct product_args *a)
 
 bool product_quantizes(const struct exec *x, const struct product_args *a)
 {
+    if (product_streams())
+        return a->tokens == 1 && a->rows % 32 == 0;
     uint64_t units = (uint64_t)cuda_units(x->device), blocks = a->rows / 32, rounds = (blocks + units - 1) / units;
     return a->tokens == 1 && a->rows % 32 == 0 && rounds * units * 9 <= blocks * 10;
 }

@@ -36,13 +36,17 @@ static inline uint32_t product_tiles(const struct product_args *a, uint32_t rows
     return n;
 }
 
-__device__ __forceinline__ void product_store(const struct product_matrix &m, uint32_t row, int token, float v)
+/* add: m.add's value there, where it has any. */
+__device__ __forceinline__ void product_store(const struct product_matrix &m, uint32_t row, int token, float v, float add)
 {
     if (m.alone)
         m.alone[(size_t)token * m.alone_stride + row] = v;
-    if (m.add)
-        v += m.add[(size_t)token * m.add_stride + row];
-    m.out[(size_t)token * m.out_stride + row] = v;
+    m.out[(size_t)token * m.out_stride + row] = m.add ? v + add : v;
+}
+
+__device__ __forceinline__ void product_store(const struct product_matrix &m, uint32_t row, int token, float v)
+{
+    product_store(m, row, token, v, m.add ? m.add[(size_t)token * m.add_stride + row] : 0);
 }
 
 __device__ __forceinline__ float product_store_pair(const struct product_args &a, uint32_t row, int token, float gate, float up)

@@ -13,7 +13,9 @@ extern "C" {
 
 enum {
     PRODUCT_MATRICES = 4,
+    PRODUCT_PARTS = 16, /* of a fused node, at most */
     PRODUCT_DECODE = 8, /* tokens up to which a product is done by rows (matvec.cuh), and beyond which by tiles (matmul.cuh) */
+    PRODUCT_NORM = 6144,   /* values of a row that a block norms for itself */
     PRODUCT_SHARED = 200 << 10 /* bytes of shared memory that the activation of a block may take */
 };
 
@@ -38,6 +40,8 @@ struct product_args {
     int split;          /* warps that share a row */
     uint8_t *quantized; /* of a pair: where its glu goes as A8, or NULL */
     bool from_f32;      /* x is one f32 row, to be quantised by each block */
+    const float *norm;  /* and before, under an rms_norm, multiplied with this; NULL: not */
+    float eps;
     bool ahead;         /* kernels overlap: weights are asked for before the activation is there */
 };
 
@@ -73,20 +77,25 @@ struct s32_matrix product_weight(const struct tensor *w);
 void product_args_of(const struct node *n, struct product_args *a);
 /* Adds the matrix of another product of the same activation. */
 void product_args_add(const struct node *n, struct product_args *a);
+/* n is a fused node that begins with a quantised norm: its products can take that in. */
+bool product_norm_fits(const struct node *n, struct reason *r);
+/* Where n begins with a norm, its products quantise what that makes of n's own source. */
+void product_norm(const struct node *n, struct product_args *a);
 /* One product of any number of tokens. */
 int product_run(const struct exec *x, const struct product_args *a, enum format_id format);
 
 /* The launches of a mul_mat_group and of a mul_mat_add node. */
 int product_group(const struct exec *x, const struct node *n);
 int product_add(const struct exec *x, const struct node *n);
-/* The glu of a pair should be quantised where it is made, 32 rows a block of threads: they go out evenly over the
- * multiprocessors. */
+/* The glu of a pair is quantised where it is made: 32 rows, a block of A8, are of one block of threads. */
 bool product_quantizes(const struct exec *x, const struct product_args *a);
 /* The parts of a gate_up_glu node up to the glu, whose result is written; and quantised to `to` where that is not NULL. */
 int product_gate_up(const struct exec *x, const struct node *n, const struct tensor *to);
 /* from, f32 rows, as A8. */
 int product_quantize(const struct exec *x, const struct tensor *from, const struct tensor *to);
 
+/* Products of few tokens bring their weights to shared memory by bulk copies (stream.cuh), not to registers (matvec.cuh). */
+bool product_streams(void);
 /* Behind a launch of a->tokens tokens: the rest. */
 void product_advance(struct product_args *a);
 /* Blocks that a multiprocessor holds: at most `most`, given their shared memory. */

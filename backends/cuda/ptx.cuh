@@ -83,4 +83,51 @@ __device__ static inline void cluster_wait(void)
     asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+/* ---- bulk copies, by the copy engine, and where they land: a barrier in shared memory that counts arrivals and bytes */
+
+struct landing {
+    uint64_t state;
+};
+
+/* A lap ends when so many copies were asked for and all their bytes have come. */
+__device__ static inline void landing_init(struct landing *l, int copies)
+{
+    asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"((uint32_t)__cvta_generic_to_shared(l)), "r"(copies) : "memory");
+}
+
+/* By the thread that did the inits, before the first copy. */
+__device__ static inline void landings_ready(void)
+{
+    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+
+/* Asks for bytes (a multiple of 16, from and to addresses that are too) from device memory. */
+__device__ static inline void landing_copy(struct landing *l, void *to, const void *from, uint32_t bytes)
+{
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(l);
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(at), "r"(bytes) : "memory");
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+                     (uint32_t)__cvta_generic_to_shared(to)),
+                 "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(at)
+                 : "memory");
+}
+
+/* Until the lap of this parity (the first is 0) has ended. */
+__device__ static inline void landing_wait(struct landing *l, uint32_t parity)
+{
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(l), done;
+    do
+        asm volatile("{\n.reg .pred p;\nmbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                     : "=r"(done)
+                     : "r"(at), "r"(parity)
+                     : "memory");
+    while (!done);
+}
+
+/* Bytes (a multiple of 16) into the second-level cache. */
+__device__ static inline void prefetch_bulk(const void *from, uint32_t bytes)
+{
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(__cvta_generic_to_global(from)), "r"(bytes) : "memory");
+}
+
 #endif

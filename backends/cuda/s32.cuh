@@ -10,91 +10,11 @@
 #ifndef BACKENDS_CUDA_S32_CUH
 #define BACKENDS_CUDA_S32_CUH
 
+#include "backends/cuda/s32_matrix.cuh"
 #include "formats/formats.h"
 
 #include <stdint.h>
 #include <string.h>
-
-#ifdef __CUDACC__
-#define HD __host__ __device__ __forceinline__
-#else
-#define HD inline
-#endif
-
-struct words4 {
-    uint32_t x, y, z, w;
-};
-
-/* ---- loads of what no kernel writes; past the first-level cache, since a weight is read once */
-
-HD words4 load_16(const uint8_t *p)
-{
-    words4 v;
-#ifdef __CUDA_ARCH__
-    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "l"(p));
-#else
-    memcpy(&v, p, sizeof v);
-#endif
-    return v;
-}
-
-struct words2 {
-    uint32_t x, y;
-};
-
-HD words2 load_8(const uint8_t *p)
-{
-    words2 v;
-#ifdef __CUDA_ARCH__
-    asm("ld.global.nc.L1::no_allocate.v2.u32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
-#else
-    memcpy(&v, p, sizeof v);
-#endif
-    return v;
-}
-
-HD uint32_t load_4(const uint8_t *p)
-{
-    uint32_t v;
-#ifdef __CUDA_ARCH__
-    asm("ld.global.nc.u32 %0, [%1];" : "=r"(v) : "l"(p));
-#else
-    memcpy(&v, p, sizeof v);
-#endif
-    return v;
-}
-
-HD uint32_t load_2(const uint8_t *p)
-{
-    uint16_t v;
-#ifdef __CUDA_ARCH__
-    asm("ld.global.nc.u16 %0, [%1];" : "=h"(v) : "l"(p));
-#else
-    memcpy(&v, p, sizeof v);
-#endif
-    return v;
-}
-
-HD uint32_t load_1(const uint8_t *p)
-{
-#ifdef __CUDA_ARCH__
-    uint32_t v;
-    asm("ld.global.nc.u8 %0, [%1];" : "=r"(v) : "l"(p));
-    return v;
-#else
-    return *p;
-#endif
-}
-
-/* Into the second-level cache. */
-HD void ask_for(const uint8_t *p)
-{
-#ifdef __CUDA_ARCH__
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
-#else
-    (void)p;
-#endif
-}
 
 /* ---- numbers */
 
@@ -201,10 +121,11 @@ struct kquant_raw {
     uint32_t d, low, high;
 };
 
-HD kquant_raw kquant_load(const uint8_t *scales, const uint8_t *d, uint32_t u)
+/* From stream i and, d and dmin, the next. */
+template <int i, class M> HD kquant_raw kquant_load(const M &m, uint32_t u)
 {
-    const uint8_t *block = scales + (size_t)(u >> 3) * 12;
-    return {load_4(d + (size_t)(u >> 3) * 4), load_1(block + (u & 7)), load_1(block + 8 + ((u & 7) >> 1))};
+    auto block = m.at(u >> 3, 12);
+    return {m.load_4(i + 1, m.at(u >> 3, 4)), m.load_1(i, block + (u & 7)), m.load_1(i, block + 8 + ((u & 7) >> 1))};
 }
 
 HD void kquant_scale_min(const kquant_raw &r, uint32_t u, float *scale, float *min)
@@ -216,10 +137,6 @@ HD void kquant_scale_min(const kquant_raw &r, uint32_t u, float *scale, float *m
 
 /* ---- the formats */
 
-/* A packed matrix: where its streams begin. */
-struct s32_matrix {
-    const uint8_t *stream[4];
-};
 
 /* What formats share: the cache is asked for a group's bytes in all streams. */
 template <class F> struct s32_format {
@@ -246,9 +163,9 @@ struct s32_q4_0 : s32_format<s32_q4_0> {
         words4 q;
         uint32_t d;
     };
-    static HD raw load(const s32_matrix &m, uint32_t u)
+    template <class M> static HD raw load(const M &m, uint32_t u)
     {
-        return {load_16(m.stream[0] + (size_t)u * 16), load_2(m.stream[1] + (size_t)u * 2)};
+        return {m.load_16(0, m.at(u, 16)), m.load_2(1, m.at(u, 2))};
     }
     static HD void codes(const raw &r, uint32_t *c)
     {
@@ -268,9 +185,9 @@ struct s32_q4_1 : s32_format<s32_q4_1> {
         words4 q;
         uint32_t dm;
     };
-    static HD raw load(const s32_matrix &m, uint32_t u)
+    template <class M> static HD raw load(const M &m, uint32_t u)
     {
-        return {load_16(m.stream[0] + (size_t)u * 16), load_4(m.stream[1] + (size_t)u * 4)};
+        return {m.load_16(0, m.at(u, 16)), m.load_4(1, m.at(u, 4))};
     }
     static HD void codes(const raw &r, uint32_t *c)
     {
@@ -291,10 +208,10 @@ struct s32_q5_0 : s32_format<s32_q5_0> {
         words4 q;
         uint32_t high, d;
     };
-    static HD raw load(const s32_matrix &m, uint32_t u)
+    template <class M> static HD raw load(const M &m, uint32_t u)
     {
-        return {load_16(m.stream[0] + (size_t)u * 16), load_4(m.stream[1] + (size_t)u * 4),
-                load_2(m.stream[2] + (size_t)u * 2)};
+        return {m.load_16(0, m.at(u, 16)), m.load_4(1, m.at(u, 4)),
+                m.load_2(2, m.at(u, 2))};
     }
     static HD void codes(const raw &r, uint32_t *c)
     {
@@ -315,10 +232,10 @@ struct s32_q5_1 : s32_format<s32_q5_1> {
         words4 q;
         uint32_t high, dm;
     };
-    static HD raw load(const s32_matrix &m, uint32_t u)
+    template <class M> static HD raw load(const M &m, uint32_t u)
     {
-        return {load_16(m.stream[0] + (size_t)u * 16), load_4(m.stream[1] + (size_t)u * 4),
-                load_4(m.stream[2] + (size_t)u * 4)};
+        return {m.load_16(0, m.at(u, 16)), m.load_4(1, m.at(u, 4)),
+                m.load_4(2, m.at(u, 4))};
     }
     static HD void codes(const raw &r, uint32_t *c)
     {
@@ -340,10 +257,10 @@ struct s32_q8_0 : s32_format<s32_q8_0> {
         words4 low, high;
         uint32_t d;
     };
-    static HD raw load(const s32_matrix &m, uint32_t u)
+    template <class M> static HD raw load(const M &m, uint32_t u)
     {
-        return {load_16(m.stream[0] + (size_t)u * 16), load_16(m.stream[1] + (size_t)u * 16),
-                load_2(m.stream[2] + (size_t)u * 2)};
+        return {m.load_16(0, m.at(u, 16)), m.load_16(1, m.at(u, 16)),
+                m.load_2(2, m.at(u, 2))};
     }
     static HD void codes(const raw &r, uint32_t *c)
     {
@@ -364,9 +281,9 @@ struct s32_q4_K : s32_format<s32_q4_K> {
         words4 q;
         kquant_raw scales;
     };
-    static HD raw load(const s32_matrix &m, uint32_t u)
+    template <class M> static HD raw load(const M &m, uint32_t u)
     {
-        return {load_16(m.stream[0] + (size_t)u * 16), kquant_load(m.stream[1], m.stream[2], u)};
+        return {m.load_16(0, m.at(u, 16)), kquant_load<1>(m, u)};
     }
     static HD void codes(const raw &r, uint32_t *c)
     {
@@ -387,10 +304,10 @@ struct s32_q5_K : s32_format<s32_q5_K> {
         uint32_t high;
         kquant_raw scales;
     };
-    static HD raw load(const s32_matrix &m, uint32_t u)
+    template <class M> static HD raw load(const M &m, uint32_t u)
     {
-        return {load_16(m.stream[0] + (size_t)u * 16), load_4(m.stream[1] + (size_t)u * 4),
-                kquant_load(m.stream[2], m.stream[3], u)};
+        return {m.load_16(0, m.at(u, 16)), m.load_4(1, m.at(u, 4)),
+                kquant_load<2>(m, u)};
     }
     static HD void codes(const raw &r, uint32_t *c)
     {
@@ -412,10 +329,10 @@ struct s32_q6_K : s32_format<s32_q6_K> {
         words2 high;
         uint32_t scales, d;
     };
-    static HD raw load(const s32_matrix &m, uint32_t u)
+    template <class M> static HD raw load(const M &m, uint32_t u)
     {
-        return {load_16(m.stream[0] + (size_t)u * 16), load_8(m.stream[1] + (size_t)u * 8), load_2(m.stream[2] + (size_t)u * 2),
-                load_2(m.stream[3] + (size_t)(u >> 3) * 2)};
+        return {m.load_16(0, m.at(u, 16)), m.load_8(1, m.at(u, 8)), m.load_2(2, m.at(u, 2)),
+                m.load_2(3, m.at(u >> 3, 2))};
     }
     static HD void codes(const raw &r, uint32_t *c)
     {
@@ -442,10 +359,10 @@ struct s32_q2_K : s32_format<s32_q2_K> {
         words2 q;
         uint32_t scales, dm;
     };
-    static HD raw load(const s32_matrix &m, uint32_t u)
+    template <class M> static HD raw load(const M &m, uint32_t u)
     {
-        return {load_8(m.stream[0] + (size_t)u * 8), load_2(m.stream[1] + (size_t)u * 2),
-                load_4(m.stream[2] + (size_t)(u >> 3) * 4)};
+        return {m.load_8(0, m.at(u, 8)), m.load_2(1, m.at(u, 2)),
+                m.load_4(2, m.at(u >> 3, 4))};
     }
     static HD void codes(const raw &r, uint32_t *c)
     {
@@ -473,11 +390,11 @@ struct s32_q3_K : s32_format<s32_q3_K> {
         words2 q;
         uint32_t bits, low, high, d;
     };
-    static HD raw load(const s32_matrix &m, uint32_t u)
+    template <class M> static HD raw load(const M &m, uint32_t u)
     {
-        const uint8_t *scales = m.stream[2] + (size_t)(u >> 3) * 12;
-        return {load_8(m.stream[0] + (size_t)u * 8), load_4(m.stream[1] + (size_t)u * 4), load_2(scales + 2 * (u & 3)),
-                load_2(scales + 8 + 2 * (u & 1)), load_2(m.stream[3] + (size_t)(u >> 3) * 2)};
+        auto scales = m.at(u >> 3, 12);
+        return {m.load_8(0, m.at(u, 8)), m.load_4(1, m.at(u, 4)), m.load_2(2, scales + 2 * (u & 3)),
+                m.load_2(2, scales + 8 + 2 * (u & 1)), m.load_2(3, m.at(u >> 3, 2))};
     }
     static HD void codes(const raw &r, uint32_t *c)
     {
@@ -512,7 +429,7 @@ struct s32_iq4_nl : s32_format<s32_iq4_nl> {
     static constexpr int bytes[4] = {16, 2, 0, 0}, block = 32, offset = 0, wide = 4;
     static constexpr bool halves = false, mins = false;
     typedef s32_q4_0::raw raw;
-    static HD raw load(const s32_matrix &m, uint32_t u)
+    template <class M> static HD raw load(const M &m, uint32_t u)
     {
         return s32_q4_0::load(m, u);
     }
@@ -535,9 +452,9 @@ struct s32_iq4_xs : s32_format<s32_iq4_xs> {
         words4 q;
         words2 head;
     };
-    static HD raw load(const s32_matrix &m, uint32_t u)
+    template <class M> static HD raw load(const M &m, uint32_t u)
     {
-        return {load_16(m.stream[0] + (size_t)u * 16), load_8(m.stream[1] + (size_t)(u >> 3) * 8)};
+        return {m.load_16(0, m.at(u, 16)), m.load_8(1, m.at(u >> 3, 8))};
     }
     static HD void codes(const raw &r, uint32_t *c)
     {
@@ -560,9 +477,9 @@ struct s32_mxfp4 : s32_format<s32_mxfp4> {
         words4 q;
         uint32_t e;
     };
-    static HD raw load(const s32_matrix &m, uint32_t u)
+    template <class M> static HD raw load(const M &m, uint32_t u)
     {
-        return {load_16(m.stream[0] + (size_t)u * 16), load_1(m.stream[1] + (size_t)u)};
+        return {m.load_16(0, m.at(u, 16)), m.load_1(1, m.at(u, 1))};
     }
     static HD void codes(const raw &r, uint32_t *c)
     {

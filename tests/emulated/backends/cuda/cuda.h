@@ -90,6 +90,7 @@ MAKE_4(ushort4, unsigned short)
     }
 MIN_MAX(int)
 MIN_MAX(unsigned)
+MIN_MAX(unsigned long)
 
 /* ---- threads that meet (emulated.cc) */
 
@@ -187,6 +188,12 @@ static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector)
         r |= (unsigned)(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
     return r;
 }
+static inline int __dp4a(int a, int b, int sum)
+{
+    for (int i = 0; i < 32; i += 8)
+        sum += (int8_t)(a >> i) * (int8_t)(b >> i);
+    return sum;
+}
 static inline double rsqrt(double x)
 {
     return 1 / sqrt(x);
@@ -235,6 +242,10 @@ static inline int cuda_code(cudaError_t error)
 static inline bool cuda_overlap(const struct exec *)
 {
     return false;
+}
+static inline int cuda_units(int) /* few, so that each has many rows */
+{
+    return 3;
 }
 static inline void cuda_wait(void)
 {

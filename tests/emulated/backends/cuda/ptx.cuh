@@ -107,4 +107,42 @@ static inline void cluster_wait(void)
     emulated_cluster_barrier();
 }
 
+/* Bulk copies land at once too; what is counted is that laps have as many copies as they were to have, and are waited for in turn. */
+struct landing {
+    uint32_t copies, came, laps;
+};
+
+static inline void landing_init(struct landing *l, int copies)
+{
+    *l = {(uint32_t)copies, 0, 0};
+}
+
+static inline void landings_ready(void)
+{
+}
+
+static inline void landing_copy(struct landing *l, void *to, const void *from, uint32_t bytes)
+{
+    if ((uintptr_t)to % 16 || (uintptr_t)from % 16 || bytes % 16 || !bytes || l->came == l->copies)
+        abort();
+    memcpy(to, from, bytes);
+    if (++l->came == l->copies) {
+        l->came = 0;
+        l->laps++;
+    }
+}
+
+/* On the device a wait for a lap long over, or two ahead, would take the parity for the other one. */
+static inline void landing_wait(struct landing *l, uint32_t parity)
+{
+    if (l->laps == 0 || (l->laps - 1) % 2 != parity)
+        abort();
+}
+
+static inline void prefetch_bulk(const void *from, uint32_t bytes)
+{
+    if ((uintptr_t)from % 16 || bytes % 16)
+        abort();
+}
+
 #endif
