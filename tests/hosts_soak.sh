@@ -1,6 +1,7 @@
 #!/bin/sh
 # Three hosts, as network namespaces of this machine joined by a bridge, each with an address and a name of its own, with mpirun between them: the sums
-# have the bits of three threads, SmolLM2 says the tokens that it says on one device, and a host that stops answering ends the others within the limit.
+# have the bits of three threads, SmolLM2 says the tokens that it says on one device, and a rank that is killed or stopped in the middle of a text, the
+# leader or another, ends the others within the limit, with an error that names it and no process left on any host.
 # Needs root (ip netns) and Open MPI.
 set -u
 cd "$(dirname "$0")/.."
@@ -20,6 +21,7 @@ clean() {
     rm -rf "$dir"
 }
 trap clean EXIT
+trap 'exit 130' INT TERM
 ip netns add "$id-1" 2>"$dir/err" || { echo "hosts_soak: no network namespaces here: $(cat "$dir/err")"; exit 77; }
 ip link add "$id" type bridge && ip link set "$id" up || { echo "hosts_soak: no bridge here"; exit 77; }
 for h in 1 2 3; do
@@ -58,6 +60,13 @@ start=$(date +%s)
 over_hosts "$B/tests/test_comm_mpi" hang 1 >"$dir/out" 2>"$dir/err" && not "a host hung and nobody said so" || ok
 grep -q "for rank 1" "$dir/err" && ok || not "a host hung and nobody named it"
 [ $(($(date +%s) - start)) -le 30 ] && ok || not "a host hung and the others took $(($(date +%s) - start)) s"
+
+hone=$B/hone
+"$hone" synth smollm2-135m Q4_0 "$dir/m.gguf" --layers 2 --vocab 1000 >/dev/null || not "no model"
+. tests/mpi_ends.sh
+each_interrupted "STOP:1 STOP:2 KILL:1 KILL:2 KILL:0" over_hosts
+left=$(for h in 1 2 3; do ip netns pids "$id-$h"; done | tr '\n' ' ')
+[ -z "$left" ] && ok || not "left on a host: $left"
 
 model=${HONE_MODELS:+$(ls "$HONE_MODELS"/*[Ss]mol[Ll][Mm]2*.gguf 2>/dev/null | head -n 1)}
 if [ -n "$model" ]; then

@@ -39,7 +39,7 @@ ends hang 1 "rank [02] waited 2 s at ffn_down-3 for rank 1"
 ends die 1 "rank 1 .*exited on signal 9"
 ends leave 2 ",2\]\|for rank 2"
 ends differ 1 "rank"
-# The same with a model: two processes give the logits of two groups of threads; one that is stopped in the middle of a text is named by the other.
+# The same with a model: two processes give the logits of two groups of threads.
 hone=${B:-build}/hone
 "$hone" synth smollm2-135m Q4_0 "$dir/m.gguf" --layers 2 --vocab 1000 >/dev/null || not "no model"
 ask="eval -m $dir/m.gguf --tokens 1,2,3,5,7,11 --greedy 8"
@@ -48,23 +48,8 @@ timeout 60 mpirun -np 2 "$hone" $ask -t 1 -sm tensor --logits-out "$dir/mpi.f32"
 # shellcheck disable=SC2086
 timeout 60 "$hone" $ask -t 2 -sm tensor -ts 1/1 --logits-out "$dir/local.f32" >"$dir/local" 2>"$dir/err" && ok || not "a model over 2 groups of threads: exit code $?"
 cmp -s "$dir/mpi.f32" "$dir/local.f32" && ok || not "2 processes give other logits than 2 groups of threads"
-timeout 60 mpirun -np 2 "$hone" run -m "$dir/m.gguf" -t 1 -sm tensor -p x -n 8000 --ignore-eos -c 8192 --set comm.timeout=2 >"$dir/out" 2>"$dir/stopped" &
-job=$!
-follower() { for p in $(pgrep -f "[h]one run -m $dir/m.gguf"); do tr '\0' '\n' <"/proc/$p/environ" 2>/dev/null | grep -q '^OMPI_COMM_WORLD_RANK=1$' && echo "$p"; done; }
-for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    grep -q 'output.weight\|token_embd' "$dir/stopped" 2>/dev/null && break # the split is told: the session is there
-    sleep 0.2
-done
-sleep 0.5
-pid=$(follower)
-start=$(date +%s)
-[ -n "$pid" ] && kill -STOP "$pid" && ok || not "no second process to stop"
-wait $job
-rc=$?
-[ $rc != 0 ] && [ $rc != 124 ] && ok || not "one process stopped: exit code $rc"
-cp "$dir/stopped" "$dir/err"
-grep -q "rank 0 waited 2 s at .* for rank 1" "$dir/err" && ok || not "one process stopped and nobody named it"
-[ $(($(date +%s) - start)) -le 20 ] && ok || not "one process stopped and the other took $(($(date +%s) - start)) s"
-[ -z "$(follower)" ] && ok || not "one process stopped and stays behind"
+# One that is killed or stopped in the middle of a text, the leader or another.
+. tests/mpi_ends.sh
+each_interrupted "STOP:1 KILL:1 KILL:0" timeout 60 mpirun -np 3
 echo "mpi_test: $passed passed, $failed failed"
 [ $failed = 0 ]

@@ -190,7 +190,11 @@ static void check_saved(const struct subject *u, const char *mode, const char *s
     free(rows);
 }
 
+#ifdef __SANITIZE_THREAD__
+static const char *const cuts[] = {"3/1", "1/1/1"};
+#else
 static const char *const cuts[] = {"1/1", "1/1/1", "1/1/1/1", "3/1", "1/2/1"};
+#endif
 
 /* Fused and plain collectives: the order of sums is the same, and so are the bits. */
 static void check_fused(const struct subject *u, const char *shares)
