@@ -7,7 +7,8 @@
  * what they compute, when they fit and how they are launched:
  *
  *     HONE_CUDA_KERNELS = {
- *         {HONE_CUDA_KERNEL, .op = "mul_mat", .variant = "mine", .function = "name", .formats = "q4_0 f32", .threads = 128, ...},
+ *         {HONE_CUDA_KERNEL, .op = "mul_mat", .variant = "mine", .function = "name", .formats = "q4_0 f32", .threads = 128,
+ * ...},
  *     };
  *
  * The table is data, since device code has nothing that could be asked on the host: conditions and launch shapes are fields.
@@ -17,14 +18,14 @@
  * A kernel must give the same bits in every run, must not depend on positions for its launch shape (it cannot: there is no
  * field for it), and must not wait for the host: launches are captured and replayed.
  *
- * Versions. The entries of a table carry their size: fields are only ever added at the end. HONE_CUDA_ABI grows when one changes
- * its meaning. */
+ * Versions. The entries of a table carry their size: fields are only ever added at the end. HONE_CUDA_ABI grows when one
+ * changes its meaning. */
 #ifndef HONE_CUDA_H
 #define HONE_CUDA_H
 
 #define HONE_CUDA_ABI 1u
 
-enum { HONE_CUDA_MAX_SRC = 16, HONE_CUDA_MAX_ALSO = 3, HONE_CUDA_MAX_PARAMS = 8 };
+enum { HONE_CUDA_MAX_SRC = 16, HONE_CUDA_MAX_PARAMS = 8 };
 
 /* A view of a tensor, as in hone_kernel.h: dimension 0 is the fastest; a row is ne[0] / block blocks of block_bytes bytes. */
 struct hone_cuda_tensor {
@@ -34,14 +35,14 @@ struct hone_cuda_tensor {
     int block, block_bytes;
 };
 
-/* The one argument of every kernel. */
+/* The one argument of every kernel. Sources come last, so that more of them move nothing. */
 struct hone_cuda_node {
-    struct hone_cuda_tensor src[HONE_CUDA_MAX_SRC];
     struct hone_cuda_tensor out;
-    struct hone_cuda_tensor also[HONE_CUDA_MAX_ALSO]; /* results of a fused node besides out */
-    double param[HONE_CUDA_MAX_PARAMS];               /* those that the table names, in its order */
-    void *scratch;                                    /* scratch_a_value bytes for each value of out; aligned to 256 */
+    struct hone_cuda_tensor also[4];    /* results of a fused node besides out */
+    double param[HONE_CUDA_MAX_PARAMS]; /* those that the table names, in its order */
+    void *scratch;                      /* scratch_a_value bytes for each value of out; aligned to 256 */
     int n_src, n_also;
+    struct hone_cuda_tensor src[HONE_CUDA_MAX_SRC];
 };
 
 /* One entry of the table. Text ends with NUL and is "" where a field is left out. */
@@ -58,8 +59,8 @@ struct hone_cuda_kernel {
     char layout[64];     /* of the weights: "" or "rows" for file order, or one of hone's layouts, by name */
     char where[64];      /* parameters that are choices, and which: "kind=silu" */
     char params[HONE_CUDA_MAX_PARAMS][24];
-    /* The launch: a block computes `values` values (0: all) of each of `rows` rows (0: all) of out. grid.x is ne[0] / values, of
-     * out and the also tensors one behind the other; grid.y is the number of rows / rows; both rounded up. */
+    /* The launch: a block computes `values` values (0: all) of each of `rows` rows (0: all) of out. grid.x is ne[0] / values,
+     * of out and the also tensors one behind the other; grid.y is the number of rows / rows; both rounded up. */
     unsigned threads; /* of a block, in one dimension */
     unsigned values;
     unsigned rows;

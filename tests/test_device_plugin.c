@@ -363,7 +363,7 @@ static void test_files(void **unused)
 /* ---- compiling, where the build has CUDA */
 
 __attribute__((weak)) int module_compile(const char *path, const char *source, const char *architecture, void **code,
-                                         struct hone_error *e);
+                                         size_t *n_code, struct hone_error *e);
 
 static void test_compile(void **unused)
 {
@@ -371,12 +371,13 @@ static void test_compile(void **unused)
     static char source[1 << 16];
     struct hone_error e = {0};
     void *code = NULL;
+    size_t n;
     FILE *f = fopen("examples/kernel/q4_0.cu", "r");
     if (!f)
         fail_msg("to be run from the project's folder");
     source[fread(source, 1, sizeof source - 1, f)] = 0;
     fclose(f);
-    int rc = module_compile ? module_compile("examples/kernel/q4_0.cu", source, "sm_90a", &code, &e) : 0;
+    int rc = module_compile ? module_compile("examples/kernel/q4_0.cu", source, "sm_90a", &code, &n, &e) : 0;
     if (!module_compile || strstr(e.message, "NVRTC (libnvrtc")) {
         print_message("SKIPPED: no CUDA in this build, or no NVRTC here\n");
         skip();
@@ -386,7 +387,7 @@ static void test_compile(void **unused)
     assert_memory_equal(code, "\177ELF", 4);
     free(code);
     strcpy(source, "#include \"hone_cuda.h\"\n#include <cuda_fp16.h>\n__global__ void f(half x)\n{\n    no such thing;\n}\n");
-    rc = module_compile("broken.cu", source, "sm_90a", &code, &e);
+    rc = module_compile("broken.cu", source, "sm_90a", &code, &n, &e);
     if (rc != HONE_EINPUT || !strstr(e.message, "broken.cu(5): error") || strchr(e.message, '\n'))
         fail_msg("%d, '%s'", rc, e.message);
     assert_null(code);

@@ -7,6 +7,8 @@
  * takes 0.2, and needs a host compiler. */
 #include "backends/cuda/module.h"
 
+#include "base/child.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <nvrtc.h>
@@ -14,7 +16,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { MAX_FILE = 64 << 20, MAX_CONSTANT = 1 << 20, MAX_OPTIONS = 8 };
+enum { MAX_FILE = 64 << 20, MAX_CONSTANT = 1 << 20, MAX_OPTIONS = 8, COMPILE_MS = 120000 };
 
 /* The header as the include folder has it. */
 extern const char module_header[];
@@ -102,7 +104,7 @@ static int compile_failed(const struct compiler *c, nvrtcProgram program, nvrtcR
 }
 
 static int compile_with(const struct compiler *c, nvrtcProgram program, const char *architecture, const char *folder,
-                        void **code, struct hone_error *e)
+                        void **code, size_t *n_code, struct hone_error *e)
 {
     char include[4200], beside[4200];
     const char *options[MAX_OPTIONS] = {architecture, "--std=c++20", "-lineinfo", beside};
@@ -113,15 +115,16 @@ static int compile_with(const struct compiler *c, nvrtcProgram program, const ch
     nvrtcResult result = c->compile(program, n, options);
     if (result != NVRTC_SUCCESS)
         return compile_failed(c, program, result, e);
-    size_t size = 0;
-    result = c->code_size(program, &size);
-    *code = result == NVRTC_SUCCESS && size ? malloc(size) : NULL;
+    *n_code = 0;
+    result = c->code_size(program, n_code);
+    *code = result == NVRTC_SUCCESS && *n_code ? malloc(*n_code) : NULL;
     if (!*code || c->code(program, *code) != NVRTC_SUCCESS)
         return err_set(e, HONE_EINPUT, "NVRTC gives no code for %s", architecture + strlen("--gpu-architecture="));
     return 0;
 }
 
-int module_compile(const char *path, const char *source, const char *architecture, void **code, struct hone_error *e)
+int module_compile(const char *path, const char *source, const char *architecture, void **code, size_t *n_code,
+                   struct hone_error *e)
 {
     struct compiler c;
     nvrtcProgram program = NULL;
@@ -138,7 +141,7 @@ int module_compile(const char *path, const char *source, const char *architectur
     nvrtcResult result = c.create(&program, source, path, 1, headers, names);
     if (result != NVRTC_SUCCESS)
         return err_set(e, HONE_EINPUT, "NVRTC: %s", c.words(result));
-    rc = compile_with(&c, program, option, folder, code, e);
+    rc = compile_with(&c, program, option, folder, code, n_code, e);
     c.destroy(&program);
     return rc;
 }
@@ -182,14 +185,26 @@ struct module {
     cudaLibrary_t library; /* NULL: not yet */
 };
 
+struct source {
+    const char *path, *text;
+};
+
+static int compile(void *arg, void **code, size_t *n, struct hone_error *e)
+{
+    const struct source *s = arg;
+    return module_compile(s->path, s->text, "sm_90a", code, n, e); /* as hone's own kernels are: no other device runs any */
+}
+
 static int load(const char *path, void **out, struct hone_error *e)
 {
     char *text = NULL;
-    void *code = NULL;
     size_t n = strlen(path);
     int rc = file_read(path, &text, e);
     if (!rc && n > 3 && !strcasecmp(path + n - 3, ".cu")) {
-        rc = module_compile(path, text, "sm_90a", &code, e); /* as hone's own kernels are: no other device runs any */
+        void *code = NULL;
+        struct source s = {path, text};
+        /* In a child: NVRTC begins to work with the driver, and then no child of this process could. */
+        rc = cuda_started() ? compile(&s, &code, &n, e) : child_bytes(compile, &s, COMPILE_MS, &code, &n, e);
         free(text);
         text = code;
     }

@@ -6,20 +6,13 @@
  * was the alternative: it works for .cubin, is another parser for .ptx, and says nothing of what the functions allow. */
 #include "backends/plugin/plugin.h"
 
-#include "base/clock.h"
+#include "base/child.h"
 
-#include <errno.h>
-#include <fcntl.h>
-#include <poll.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-enum { LIMIT_MS = 60000, LEAST = 2 * sizeof(unsigned), MOST = 1 << 22 }; /* ptx is compiled meanwhile; bytes of all facts */
+enum { LIMIT_MS = 60000, LEAST = 2 * sizeof(unsigned) }; /* .ptx is compiled meanwhile */
 
 void device_facts_free(struct device_facts *f)
 {
@@ -70,98 +63,50 @@ static int facts_here(struct device_facts *f, const struct module_api *api, void
     return 0;
 }
 
-/* ---- from a child */
+/* ---- from a child: the numbers of both, the table, the functions */
 
-struct head {
-    int32_t rc;
-    char message[sizeof((struct hone_error *)0)->message];
-    uint64_t bytes, n;
+struct asked {
+    const struct module_api *api;
+    void *module;
 };
 
-static bool put(int fd, const void *data, size_t n)
+static int produce(void *arg, void **bytes, size_t *n, struct hone_error *e)
 {
-    for (const char *at = data; n;) {
-        ssize_t written = write(fd, at, n);
-        if (written < 0 && errno != EINTR)
-            return false;
-        at += written > 0 ? written : 0;
-        n -= written > 0 ? (size_t)written : 0;
-    }
-    return true;
-}
-
-static _Noreturn void child(int fd, const struct module_api *api, void *module)
-{
+    const struct asked *a = arg;
     struct device_facts f = {0};
-    struct hone_error e = {0};
-    struct head h = {0};
-    signal(SIGPIPE, SIG_DFL);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    h.rc = facts_here(&f, api, module, &e);
-    memcpy(h.message, e.message, sizeof h.message);
-    h.bytes = h.rc ? 0 : f.bytes;
-    h.n = h.rc ? 0 : f.n;
-    bool done = put(fd, &h, sizeof h) && put(fd, f.table, h.bytes) && put(fd, f.functions, h.n * sizeof *f.functions);
-    _exit(done ? 0 : 1); /* without the driver's own farewell, which takes a second */
-}
-
-/* Exactly n bytes; false: the child ended or took too long. */
-static bool get(int fd, void *data, size_t n, int64_t end)
-{
-    for (char *at = data; n;) {
-        int64_t left = (end - clock_ns()) / 1000000;
-        struct pollfd p = {fd, POLLIN, 0};
-        if (left <= 0 || poll(&p, 1, (int)left) == 0)
-            return false;
-        ssize_t got = read(fd, at, n);
-        if (got == 0 || (got < 0 && errno != EINTR))
-            return false;
-        at += got > 0 ? got : 0;
-        n -= got > 0 ? (size_t)got : 0;
-    }
-    return true;
-}
-
-static int receive(struct device_facts *f, int fd, struct hone_error *e)
-{
-    struct head h;
-    int64_t end = clock_ns() + (int64_t)LIMIT_MS * 1000000;
-    bool got = get(fd, &h, sizeof h, end);
-    if (got && h.rc) {
-        h.message[sizeof h.message - 1] = 0;
-        return err_set(e, h.rc, "%s", h.message);
-    }
-    if (got && h.n && h.n <= PLUGIN_MAX_KERNELS && h.bytes < MOST) {
-        *f = (struct device_facts){malloc(h.bytes + 1), h.bytes, calloc(h.n, sizeof *f->functions), h.n};
-        if (!f->table || !f->functions)
-            return err_set(e, HONE_ERESOURCE, "no memory for its table");
-        if (get(fd, f->table, f->bytes, end) && get(fd, f->functions, f->n * sizeof *f->functions, end))
-            return 0;
-    }
-    return err_set(e, HONE_EINPUT, "the driver did not come to an end with it within %d s, or crashed", LIMIT_MS / 1000);
+    int rc = facts_here(&f, a->api, a->module, e);
+    if (rc)
+        return rc;
+    size_t functions = f.n * sizeof *f.functions;
+    *n = sizeof f + f.bytes + functions;
+    char *all = *bytes = malloc(*n);
+    if (!all)
+        return err_set(e, HONE_ERESOURCE, "no memory for its table");
+    memcpy(all, &f, sizeof f);
+    memcpy(all + sizeof f, f.table, f.bytes);
+    memcpy(all + sizeof f + f.bytes, f.functions, functions);
+    return 0;
 }
 
 int device_facts_read(struct device_facts *f, const struct module_api *api, void *module, struct hone_error *e)
 {
-    int fd[2];
+    char *all;
+    size_t n;
     *f = (struct device_facts){0};
     if (api->started())
         return facts_here(f, api, module, e);
-    if (pipe2(fd, O_CLOEXEC))
-        return err_set(e, HONE_ERESOURCE, "no pipe to a child that would look at it: %s", strerror(errno));
-    pid_t pid = fork();
-    if (pid == 0) {
-        close(fd[0]);
-        child(fd[1], api, module);
+    int rc = child_bytes(produce, &(struct asked){api, module}, LIMIT_MS, (void **)&all, &n, e);
+    if (rc)
+        return rc;
+    memcpy(f, all, sizeof *f); /* with the child's addresses */
+    f->table = malloc(f->bytes + 1);
+    f->functions = calloc(f->n, sizeof *f->functions);
+    if (f->table && f->functions) {
+        memcpy(f->table, all + sizeof *f, f->bytes);
+        memcpy(f->functions, all + sizeof *f + f->bytes, f->n * sizeof *f->functions);
+    } else {
+        rc = err_set(e, HONE_ERESOURCE, "no memory for its table");
     }
-    close(fd[1]);
-    int rc = pid < 0 ? err_set(e, HONE_ERESOURCE, "no child process to look at it: %s", strerror(errno)) : receive(f, fd[0], e);
-    close(fd[0]);
-    if (pid > 0) {
-        if (rc)
-            kill(pid, SIGKILL);
-        while (waitpid(pid, NULL, 0) < 0 && errno == EINTR)
-            continue;
-    }
+    free(all);
     return rc;
 }
