@@ -70,9 +70,10 @@ static int receive(int fd, int limit_ms, void **bytes, size_t *n, struct hone_er
         if (get(fd, *bytes, *n, end))
             return 0;
     }
-    return clock_ns() < end
-               ? err_set(e, HONE_EINPUT, "the child process that tried it crashed")
-               : err_set(e, HONE_EINPUT, "the child process that tried it did not end within %d s", limit_ms / 1000);
+    return end - clock_ns() > 2000000 /* poll rounds */ ? err_set(e, HONE_EINPUT, "the child process that tried it crashed")
+                                                        : err_set(e, HONE_EINPUT,
+                                                                  "the child process that tried it did not end within %d s",
+                                                                  limit_ms / 1000);
 }
 
 int child_bytes(int (*produce)(void *arg, void **bytes, size_t *n, struct hone_error *e), void *arg, int limit_ms, void **bytes,
