@@ -85,7 +85,7 @@ one) # for units_side_by_side
     ;;
 units) units_side_by_side ;;
 tsan)
-    for t in "$B"/tests/test_threads "$B"/tests/test_comm "$B"/tests/test_collectives "$B"/tests/test_engine; do run "$(basename "$t")" "$t"; done
+    for t in "$B"/tests/test_threads "$B"/tests/test_comm "$B"/tests/test_collectives "$B"/tests/test_engine "$B"/tests/test_shard; do run "$(basename "$t")" "$t"; done
     ;;
 all)
     models

@@ -191,7 +191,7 @@ static void check_saved(const struct subject *u, const char *mode, const char *s
 }
 
 #ifdef __SANITIZE_THREAD__
-static const char *const cuts[] = {"3/1", "1/1/1"};
+static const char *const cuts[] = {"2/1/1"};
 #else
 static const char *const cuts[] = {"1/1", "1/1/1", "1/1/1/1", "3/1", "1/2/1"};
 #endif
