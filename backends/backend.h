@@ -46,6 +46,7 @@ struct kernel {
     bool by_name_only;   /* runs only where a gate names it, and is not even asked elsewhere: a plug-in's */
     const char *origin;  /* SHA-256 of the plug-in's file that brought it, in hex; NULL: hone's own */
     struct wants wants;
+    double tolerance; /* wider than the op's (struct op_desc), for a kernel that rounds more on purpose and says why; 0: the op's */
     bool (*fits)(const struct node *n, struct reason *r);
     size_t (*scratch)(const struct node *n); /* bytes a worker; NULL: none */
     size_t (*shared)(const struct node *n);  /* bytes for all workers together, whose contents are undefined at first; NULL: none */
@@ -54,6 +55,13 @@ struct kernel {
      * NULL: never. */
     bool (*declines)(const struct node *n, struct reason *r);
 };
+
+/* The largest normalised mean squared error that k may show. */
+static inline double kernel_tolerance(const struct kernel *k)
+{
+    double of_op = op_get(k->op)->tolerance;
+    return k->tolerance > of_op ? k->tolerance : of_op;
+}
 
 struct device_info {
     char name[128];       /* as the vendor calls it */

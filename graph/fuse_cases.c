@@ -207,6 +207,8 @@ static const struct product_case mul_mat_group_cases[] = {
     {"mixed_batch", {FORMAT_Q4_0, FORMAT_Q8_0, FORMAT_Q4_0}, 512, {64, 32, 32}, 9, UNARY_SILU, false, false, false},
     {"four_decode", {FORMAT_Q4_0, FORMAT_Q4_0, FORMAT_Q4_0, FORMAT_Q4_0}, 512, {96, 48, 6, 6}, 1, UNARY_SILU, false, false, false},
     {"four_batch", {FORMAT_Q4_K, FORMAT_Q6_K, FORMAT_Q8_0, FORMAT_Q4_K}, 256, {96, 48, 16, 16}, 5, UNARY_SILU, false, false, false},
+    {"prompt", {FORMAT_Q4_0, FORMAT_Q4_0, FORMAT_Q4_0}, 1280, {200, 64, 48}, 70, UNARY_SILU, false, false, false},
+    {"mixed_prompt", {FORMAT_Q4_K, FORMAT_Q4_K, FORMAT_Q6_K}, 512, {140, 32, 32}, 40, UNARY_SILU, false, false, false},
     {"one_row_each", {FORMAT_Q4_0, FORMAT_Q4_0, FORMAT_Q4_0}, 64, {1, 1, 1}, 1, UNARY_SILU, false, false, false},
 };
 
@@ -218,6 +220,8 @@ static const struct product_case mul_mat_add_cases[] = {
 #undef FORMAT
     {"one_row", {FORMAT_Q4_0}, 64, {1}, 1, UNARY_SILU, false, false, false},
     {"product_read", {FORMAT_Q4_0}, 96, {17}, 3, UNARY_SILU, true, false, false},
+    {"prompt", {FORMAT_Q4_1}, 1024, {150}, 45, UNARY_SILU, false, false, false},
+    {"prompt_product_read", {FORMAT_Q6_K}, 512, {130}, 33, UNARY_SILU, true, true, false},
 };
 
 static const struct product_case gate_up_glu_cases[] = {
@@ -231,6 +235,9 @@ static const struct product_case gate_up_glu_cases[] = {
 #undef X
         {"mixed", {FORMAT_Q4_K, FORMAT_Q6_K}, 256, {32, 32}, 2, UNARY_SILU, false, false, false},
     {"gate_read", {FORMAT_Q4_0, FORMAT_Q4_0}, 64, {24, 24}, 2, UNARY_SILU, true, false, false},
+    {"prompt", {FORMAT_Q4_0, FORMAT_Q4_0}, 1280, {150, 150}, 45, UNARY_SILU, false, true, false},
+    {"mixed_prompt", {FORMAT_Q4_K, FORMAT_Q6_K}, 512, {96, 96}, 40, UNARY_SILU, false, false, false},
+    {"prompt_gate_read", {FORMAT_Q5_K, FORMAT_Q5_K}, 512, {70, 70}, 40, UNARY_GELU, true, false, false},
 };
 
 static const struct product_case gate_up_glu_quantize_cases[] = {
@@ -240,6 +247,9 @@ static const struct product_case gate_up_glu_quantize_cases[] = {
 #include "formats/formats.def"
 #undef FORMAT
     {"result_read", {FORMAT_Q4_0, FORMAT_Q4_0}, 64, {64, 64}, 2, UNARY_SILU, true, false, true},
+    {"prompt", {FORMAT_Q4_0, FORMAT_Q4_0}, 1280, {160, 160}, 45, UNARY_SILU, false, false, true},
+    {"mixed_prompt", {FORMAT_Q4_K, FORMAT_Q6_K}, 512, {96, 96}, 40, UNARY_SILU, false, true, true},
+    {"prompt_result_read", {FORMAT_Q4_K, FORMAT_Q4_K}, 768, {192, 192}, 150, UNARY_SILU, true, false, true},
 };
 
 /* Formats in the order gate, up, down, whose rows are m[2]; read: the last product, or without a residual the glu, is read elsewhere too. */
@@ -346,6 +356,8 @@ static const struct product_case linear_cases[] = {
 #undef FORMAT
     {"one_row", {FORMAT_Q4_0}, 64, {1}, 1, UNARY_SILU, .residual = true},
     {"one_block", {FORMAT_Q8_0}, 32, {40}, 1, UNARY_SILU},
+    {"prompt", {FORMAT_Q4_0}, 1280, {150}, 45, UNARY_SILU, .residual = true},
+    {"prompt_product_read", {FORMAT_Q8_0}, 512, {70}, 40, UNARY_SILU, .read = true, .residual = true},
     {"product_read", {FORMAT_Q4_0}, 96, {17}, 3, UNARY_SILU, .read = true, .residual = true},
 };
 

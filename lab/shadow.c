@@ -236,7 +236,7 @@ static int result_judge(struct watcher *w, const struct step *s, struct tensor *
     struct tensor got = as_copied(&w->left, t);
     struct shadow_kernel *k = kernel_row(w->s, s);
     struct difference d;
-    difference_find(&d, &got, t, op_get(s->node->op)->tolerance);
+    difference_find(&d, &got, t, kernel_tolerance(s->kernel));
     struct shadow_node n = describe(w, s, t, &d, faults[d.kind]);
     k->worst = fmax(k->worst, share_of(&n));
     k->faults += d.kind != DIFFERENCE_NONE;

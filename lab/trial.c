@@ -220,7 +220,7 @@ static bool held_to_reference(struct bench *b, int data)
         const struct region *r = region_of(b, t);
         struct tensor want = moved(t, r, r->expected[data]);
         struct difference d;
-        difference_find(&d, t, &want, op_get(b->s->node->op)->tolerance);
+        difference_find(&d, t, &want, kernel_tolerance(b->kernel));
         if (d.kind != DIFFERENCE_NONE) {
             describe(b->result, t, &d, "the reference gives");
             return fail(b, faults[d.kind]);
@@ -339,7 +339,7 @@ void trial_run(struct trial_result *r, struct specimen *s, const struct backend 
                int n_layouts, const struct trial_pools *pools)
 {
     bool any = k->wants.any_layout, going = true;
-    r->tolerance = op_get(s->node->op)->tolerance;
+    r->tolerance = kernel_tolerance(k);
     for (int i = -1; i < (any ? n_layouts : 0) && going; i++) {
         const struct tensor *w = s->node->n_src ? s->node->src[0] : NULL;
         const struct layout *l = i < 0 ? NULL : layouts[i];

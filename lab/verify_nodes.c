@@ -2,10 +2,12 @@
  * differs on, both write the values themselves, 512 MB at most, and those are compared as kernels are (lab/difference.h).
  *
  * The first value that differs was computed from the same inputs on both sides, unless one of them read an activation that the
- * other did not quantise. Then its kernels alone make the difference, and it has to be within the tolerance of its op. Behind
- * it errors add up, so a later value is held to the loosest tolerance on the way to it: a class, no fault. */
+ * other did not quantise. Then its kernels alone make the difference, and it has to be within the tolerance of its op, or of
+ * its kernel. Behind it errors add up, so a later value is held to the loosest tolerance on the way to it: a class, no fault.
+ */
 #include "lab/verify.h"
 
+#include "graph/plan.h"
 #include "lab/difference.h"
 #include "model/gguf.h"
 
@@ -96,10 +98,24 @@ static bool same_question(const json_t *x, const json_t *y, const struct node_li
     return !strcmp(text_of(x, "format"), text_of(y, "format")) && reads_the_same(x, l, false) && reads_the_same(y, l, true);
 }
 
+/* The op's, or the wider one of the kernel that ran it. */
 static double tolerance_of(const json_t *node)
 {
     enum op op;
-    return op_by_name(text_of(node, "op"), &op) ? 0 : op_get(op)->tolerance;
+    int n_backends;
+    char name[128];
+    const struct backend *const *backends = backend_list(&n_backends);
+    if (op_by_name(text_of(node, "op"), &op))
+        return 0;
+    for (int b = 0; b < n_backends; b++) {
+        int n;
+        const struct kernel *const *list = backends[b]->kernels(&n);
+        for (int i = 0; i < n; i++)
+            if (list[i]->op == op && list[i]->tolerance > 0 &&
+                !strcmp(kernel_name(backends[b], list[i], name, sizeof name), text_of(node, "kernel")))
+                return kernel_tolerance(list[i]);
+    }
+    return op_get(op)->tolerance;
 }
 
 /* What rounding to the format of a value costs where what is rounded differs a little: half a step for some of the values. F16

@@ -130,7 +130,8 @@ static struct cost mul_mat_cost(const struct node *n)
         {"padded_" #name,                                                                                                      \
          {{WEIGHT(NAME), {256, 19}, FILL_NORMAL, STRIDES_PADDED}, {FORMAT_F32, {256, 5}, FILL_NORMAL, STRIDES_PADDED}},        \
          NULL},                                                                                                                \
-        {"hostile_" #name, {{WEIGHT(NAME), {512, 33}, FILL_HOSTILE}, {FORMAT_F32, {512, 4}, FILL_HOSTILE}}, NULL},
+        {"hostile_" #name, {{WEIGHT(NAME), {512, 33}, FILL_HOSTILE}, {FORMAT_F32, {512, 4}, FILL_HOSTILE}}, NULL},             \
+        {"prompt_" #name, {{WEIGHT(NAME), {512, 130}, FILL_NORMAL}, {FORMAT_F32, {512, 40}, FILL_NORMAL}}, NULL},
 
 static const struct op_case cases[] = {
 #include "formats/formats.def"
@@ -144,6 +145,12 @@ static const struct op_case cases[] = {
     {"no_tokens", {{FORMAT_F32, {64, 13}, FILL_NORMAL}, {FORMAT_F32, {64, -1}, FILL_NORMAL}}, NULL},
     {"few_rows", {{FORMAT_F32, {96, 5}, FILL_NORMAL}, {FORMAT_F32, {96, 130}, FILL_NORMAL}}, NULL},
     {"many_tokens", {{FORMAT_Q8_0, {576, 40}, FILL_NORMAL}, {FORMAT_F32, {576, 129}, FILL_NORMAL}}, NULL},
+    {"long_prompt_q4_0", {{FORMAT_Q4_0, {2560, 300}, FILL_NORMAL}, {FORMAT_F32, {2560, 150}, FILL_NORMAL}}, NULL},
+    {"long_prompt_q4_K", {{FORMAT_Q4_K, {2048, 70}, FILL_NORMAL}, {FORMAT_F32, {2048, 260}, FILL_NORMAL}}, NULL},
+    {"long_prompt_q6_K", {{FORMAT_Q6_K, {1792, 257}, FILL_NORMAL}, {FORMAT_F32, {1792, 97}, FILL_NORMAL}}, NULL},
+    {"hostile_prompt_q4_0", {{FORMAT_Q4_0, {512, 33}, FILL_HOSTILE}, {FORMAT_F32, {512, 64}, FILL_HOSTILE}}, NULL},
+    {"hostile_prompt_q5_K", {{FORMAT_Q5_K, {512, 33}, FILL_HOSTILE}, {FORMAT_F32, {512, 64}, FILL_HOSTILE}}, NULL},
+    {"prompt_of_one_row", {{FORMAT_Q8_0, {512, 1}, FILL_NORMAL}, {FORMAT_F32, {512, 64}, FILL_NORMAL}}, NULL},
     {"long_row", {{FORMAT_F32, {20011, 3}, FILL_NORMAL}, {FORMAT_F32, {20011, 11}, FILL_NORMAL}}, NULL},
     {"batches", {{FORMAT_F32, {40, 6, 3, 2}, FILL_NORMAL}, {FORMAT_F32, {40, 5, 3, 2}, FILL_NORMAL}}, NULL},
     {"shared_batches", {{FORMAT_F16, {40, 6, 2}, FILL_NORMAL}, {FORMAT_F32, {40, 5, 6, 2}, FILL_NORMAL}}, NULL},

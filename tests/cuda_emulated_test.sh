@@ -5,10 +5,12 @@ set -eu
 cd "$(dirname "$0")/.."
 B=${B:-build}
 E=$B/emulated
-kernels='norm rope conv delta delta_step *_simt attention_split attention_step attention_tile gated_delta_net_chunk'
+kernels='norm rope conv delta delta_step *_simt attention_split attention_step attention_tile gated_delta_net_chunk quantize_a8 product product_halves
+halves_32 halves_256'
+products='mul_mat_group_s32 mul_mat_add_s32 gate_up_glu_s32 linear_s32' # for what they share; their own kernels are not run
 ops='add mul scale unary glu softmax rms_norm l2_norm rms_norm_mul add_rms_norm_mul rms_norm_mul_quantize add_rms_norm_mul_quantize rope kv_write
 rope_kv copy top_k route_weights expert_sum ssm_conv ssm_conv_silu gated_delta_rule conv_delta_net conv_delta_net_quantize
-rope_kv_attention rope_kv_attention_quantize'
+rope_kv_attention rope_kv_attention_quantize quantize mul_mat_group linear'
 
 command -v g++ >/dev/null 2>&1 && [ "$(uname -m)" = x86_64 ] || { echo "cuda_emulated: no g++ for x86-64"; exit 77; }
 [ -f "$B/libhone.a" ] || { echo "cuda_emulated: $B/libhone.a is not built"; exit 1; }
@@ -17,13 +19,13 @@ libs=$(sed -n 's/^LIB_LIBS := //p' "$B/config.mk")
 rm -rf "$E"
 mkdir -p "$E/backends/cuda"
 # Shared memory: what a launch gives is asked for, what a kernel declares is static. Headers stand beside the sources.
-for f in backends/cuda/*.cuh backends/cuda/*.h $(for k in $kernels; do ls backends/cuda/$k.cu; done); do
-    case $(basename "$f") in cuda.h | ptx.cuh) continue ;; esac
+for f in backends/cuda/*.cuh backends/cuda/*.h $(for k in $kernels $products; do ls backends/cuda/$k.cu; done); do
+    case $(basename "$f") in cuda.h | ptx.cuh | wgmma.cuh) continue ;; esac
     sed -E 's/extern __shared__ (__align__\([0-9]+\) )?([a-z0-9_ ]+[a-z0-9_]) ([a-z_]+)\[\];/\2 *\3 = (\2 *)emulated_shared();/
         s/^( *)__shared__ /\1static /' "$f" >"$E/$f"
 done
-sed -n 's/.*CUDA_KERNEL(\([A-Za-z0-9_]*\)).*/ROW(\1)/p' "$E"/backends/cuda/*.cu >"$E/rows.def"
-for f in "$E"/backends/cuda/*.cu tests/emulated/emulated.cc; do
+sed -n 's/.*CUDA_KERNEL(\([A-Za-z0-9_]*\)).*/ROW(\1)/p' $(for k in $kernels; do ls "$E"/backends/cuda/$k.cu; done) >"$E/rows.def"
+for f in "$E"/backends/cuda/*.cu tests/emulated/*.cc; do
     ${CXX:-g++} -x c++ -std=gnu++20 -O1 -w -I"$E" -Itests/emulated -I. -Iinclude -c "$f" -o "$E/$(basename "$f").o"
 done
 ${CC:-gcc} -std=c17 -D_GNU_SOURCE -O1 -I"$E" -I. -Iinclude -c tests/emulated/check.c -o "$E/check.o"

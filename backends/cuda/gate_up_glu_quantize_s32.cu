@@ -13,7 +13,7 @@ static bool fits(const struct node *n, struct reason *r)
 
 static int run(const struct exec *x, const struct node *n)
 {
-    return product_gate_up(x, n, n->parts[3]->out);
+    return product_gate_up(x, n, n->parts[3]->out, product_run);
 }
 
 CUDA_KERNEL(gate_up_glu_quantize_s32) = {.op = OP_GATE_UP_GLU_QUANTIZE,

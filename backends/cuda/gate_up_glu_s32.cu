@@ -66,38 +66,63 @@ static int glu_launch(const struct exec *x, const struct node *n, const struct t
     return rc;
 }
 
-int product_gate_up(const struct exec *x, const struct node *n, const struct tensor *to)
+/* Gate and up among the parts. */
+static void products_of(const struct node *n, const struct node **gate, const struct node **up)
 {
     struct node *const *parts = pair_parts(n);
-    const struct node *glu = parts[2];
-    bool gate_first = parts[0]->out == glu->src[0];
-    const struct node *gate = parts[gate_first ? 0 : 1], *up = parts[gate_first ? 1 : 0];
-    struct product_args a;
-    enum format_id format = gate->src[0]->format;
-    product_args_of(gate, &a);
-    product_norm(n, &a);
-    if (up->src[0]->format != format) {
-        int rc = product_run(x, &a, format);
-        product_args_of(up, &a);
-        product_norm(n, &a);
-        rc = rc ? rc : product_run(x, &a, up->src[0]->format);
-        return rc ? rc : glu_launch(x, n, to);
-    }
-    product_args_add(up, &a);
-    if (a.tokens != 1) {
-        int rc = product_run(x, &a, format);
-        return rc ? rc : glu_launch(x, n, to);
-    }
-    a.rows = a.matrix[0].rows;
-    a.kind = node_params(n, struct glu_params)->kind;
-    const struct node *products[2] = {gate, up};
+    bool gate_first = parts[0]->out == parts[2]->src[0];
+    *gate = parts[gate_first ? 0 : 1];
+    *up = parts[gate_first ? 1 : 0];
+}
+
+bool product_gate_up_args(const struct node *n, struct product_args *a)
+{
+    const struct node *gate, *up;
+    products_of(n, &gate, &up);
+    if (up->src[0]->format != gate->src[0]->format)
+        return false;
+    product_args_of(gate, a);
+    product_norm(n, a);
+    product_args_add(up, a);
+    return true;
+}
+
+void product_pair(const struct node *n, struct product_args *a)
+{
+    const struct node *products[2], *glu = pair_parts(n)[2];
+    products_of(n, &products[0], &products[1]);
+    a->pair = true;
+    a->rows = a->matrix[0].rows;
+    a->kind = node_params(n, struct glu_params)->kind;
     for (int i = 0; i < 2; i++)
         if (node_leaves(n, products[i]->out)) {
-            a.matrix[i].alone = a.matrix[i].out;
-            a.matrix[i].alone_stride = a.matrix[i].out_stride;
+            a->matrix[i].alone = a->matrix[i].out;
+            a->matrix[i].alone_stride = a->matrix[i].out_stride;
         }
-    a.matrix[0].out = (float *)glu->out->data;
-    a.matrix[0].out_stride = glu->out->nb[1] / sizeof(float);
+    a->matrix[0].out = (float *)glu->out->data;
+    a->matrix[0].out_stride = glu->out->nb[1] / sizeof(float);
+}
+
+int product_gate_up(const struct exec *x, const struct node *n, const struct tensor *to, product_runner *run)
+{
+    const struct node *glu = pair_parts(n)[2], *gate, *up;
+    struct product_args a;
+    products_of(n, &gate, &up);
+    enum format_id format = gate->src[0]->format;
+    if (!product_gate_up_args(n, &a)) {
+        product_args_of(gate, &a);
+        product_norm(n, &a);
+        int rc = run(x, &a, format);
+        product_args_of(up, &a);
+        product_norm(n, &a);
+        rc = rc ? rc : run(x, &a, up->src[0]->format);
+        return rc ? rc : glu_launch(x, n, to);
+    }
+    if (a.tokens != 1) {
+        int rc = run(x, &a, format);
+        return rc ? rc : glu_launch(x, n, to);
+    }
+    product_pair(n, &a);
     if (to && product_format(format)->layout && product_quantizes(x, &a)) {
         a.quantized = (uint8_t *)to->data;
         a.matrix[0].out = node_leaves(n, glu->out) ? a.matrix[0].out : NULL;
@@ -114,7 +139,7 @@ static bool fits(const struct node *n, struct reason *r)
 
 static int run(const struct exec *x, const struct node *n)
 {
-    return product_gate_up(x, n, NULL);
+    return product_gate_up(x, n, NULL, product_run);
 }
 
 CUDA_KERNEL(gate_up_glu_s32) = {.op = OP_GATE_UP_GLU,

@@ -8,7 +8,7 @@ static bool fits(const struct node *n, struct reason *r)
 
 static int run(const struct exec *x, const struct node *n)
 {
-    return product_gate_up(x, n, NULL);
+    return product_gate_up(x, n, NULL, product_run);
 }
 
 CUDA_KERNEL(gate_up_glu_single) = {.op = OP_GATE_UP_GLU, .variant = "single", .needs = CUDA_SM90, .fits = fits, .run = run};

@@ -15,12 +15,11 @@ static bool fits(const struct node *n, struct reason *r)
     return product_linear(x, r) && product_linear(n->out, r) && product_parts_fit(n, false, r);
 }
 
-static int run(const struct exec *x, const struct node *n)
+void product_args_of_linear(const struct node *n, struct product_args *a)
 {
     const struct node *product = n->parts[1];
-    struct product_args a;
-    product_args_of(product, &a);
-    struct product_matrix *m = &a.matrix[0];
+    product_args_of(product, a);
+    struct product_matrix *m = &a->matrix[0];
     if (n->n_src == 3) {
         if (node_leaves(n, product->out)) {
             m->alone = m->out;
@@ -31,6 +30,12 @@ static int run(const struct exec *x, const struct node *n)
         m->add = (const float *)n->src[2]->data;
         m->add_stride = n->src[2]->nb[1] / sizeof(float);
     }
+}
+
+static int run(const struct exec *x, const struct node *n)
+{
+    struct product_args a;
+    product_args_of_linear(n, &a);
     int rc = 0;
     if (a.tokens == 1 && n->src[1]->ne[0] <= MOST_ALONE && n->src[1]->offset % 16 == 0 && !node_leaves(n, n->parts[0]->out)) {
         a.from_f32 = true;

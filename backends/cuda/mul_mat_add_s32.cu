@@ -6,7 +6,7 @@ static bool fits(const struct node *n, struct reason *r)
     return product_parts_fit(n, false, r) && product_linear(n->src[2], r) && product_linear(n->out, r);
 }
 
-int product_add(const struct exec *x, const struct node *n)
+int product_add(const struct exec *x, const struct node *n, product_runner *run)
 {
     const struct tensor *product = n->parts[0]->out;
     struct product_args a;
@@ -20,7 +20,12 @@ int product_add(const struct exec *x, const struct node *n)
     m->out_stride = n->out->nb[1] / sizeof(float);
     m->add = (const float *)n->src[2]->data;
     m->add_stride = n->src[2]->nb[1] / sizeof(float);
-    return product_run(x, &a, n->src[0]->format);
+    return run(x, &a, n->src[0]->format);
+}
+
+static int run(const struct exec *x, const struct node *n)
+{
+    return product_add(x, n, product_run);
 }
 
 CUDA_KERNEL(mul_mat_add_s32) = {.op = OP_MUL_MAT_ADD,
@@ -28,4 +33,4 @@ CUDA_KERNEL(mul_mat_add_s32) = {.op = OP_MUL_MAT_ADD,
                                 .needs = CUDA_SM90,
                                 .wants = {.layout_for = product_layout, .quantized = true, .activation = FORMAT_A8},
                                 .fits = fits,
-                                .run = product_add};
+                                .run = run};

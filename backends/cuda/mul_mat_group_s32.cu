@@ -7,7 +7,7 @@ static bool fits(const struct node *n, struct reason *r)
     return product_parts_fit(n, false, r);
 }
 
-int product_group(const struct exec *x, const struct node *n)
+int product_group(const struct exec *x, const struct node *n, product_runner *run)
 {
     int rc = 0;
     bool done[PRODUCT_PARTS] = {};
@@ -23,9 +23,14 @@ int product_group(const struct exec *x, const struct node *n)
                 product_args_add(n->parts[j], &a);
                 done[j] = true;
             }
-        rc = product_run(x, &a, format);
+        rc = run(x, &a, format);
     }
     return rc;
+}
+
+static int run(const struct exec *x, const struct node *n)
+{
+    return product_group(x, n, product_run);
 }
 
 CUDA_KERNEL(mul_mat_group_s32) = {.op = OP_MUL_MAT_GROUP,
@@ -33,4 +38,4 @@ CUDA_KERNEL(mul_mat_group_s32) = {.op = OP_MUL_MAT_GROUP,
                                   .needs = CUDA_SM90,
                                   .wants = {.layout_for = product_layout, .quantized = true, .activation = FORMAT_A8},
                                   .fits = fits,
-                                  .run = product_group};
+                                  .run = run};

@@ -7,5 +7,10 @@ static bool fits(const struct node *n, struct reason *r)
     return product_parts_fit(n, true, r);
 }
 
+static int run(const struct exec *x, const struct node *n)
+{
+    return product_group(x, n, product_run);
+}
+
 CUDA_KERNEL(mul_mat_group_single) = {
-    .op = OP_MUL_MAT_GROUP, .variant = "single", .needs = CUDA_SM90, .fits = fits, .run = product_group};
+    .op = OP_MUL_MAT_GROUP, .variant = "single", .needs = CUDA_SM90, .fits = fits, .run = run};

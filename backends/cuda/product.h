@@ -36,7 +36,8 @@ struct product_args {
     int tokens;
     const uint8_t *x;   /* A8 rows, or f32 */
     size_t x_stride;    /* bytes */
-    int kind;           /* of a pair, gate and up of one token: enum unary_kind */
+    bool pair;          /* for halves.cuh, whose launches have no argument for it */
+    int kind;           /* of a pair, gate and up: enum unary_kind */
     int split;          /* warps that share a row */
     uint8_t *quantized; /* of a pair: where its glu goes as A8, or NULL */
     bool from_f32;      /* x is one f32 row, to be quantised by each block */
@@ -84,13 +85,22 @@ void product_norm(const struct node *n, struct product_args *a);
 /* One product of any number of tokens. */
 int product_run(const struct exec *x, const struct product_args *a, enum format_id format);
 
+/* What does the products of a node: product_run, or another of its kind. */
+typedef int product_runner(const struct exec *x, const struct product_args *a, enum format_id format);
+
 /* The launches of a mul_mat_group and of a mul_mat_add node. */
-int product_group(const struct exec *x, const struct node *n);
-int product_add(const struct exec *x, const struct node *n);
+int product_group(const struct exec *x, const struct node *n, product_runner *run);
+int product_add(const struct exec *x, const struct node *n, product_runner *run);
+/* The args of a linear node's product, of the quantised activation. */
+void product_args_of_linear(const struct node *n, struct product_args *a);
 /* The glu of a pair is quantised where it is made: 32 rows, a block of A8, are of one block of threads. */
 bool product_quantizes(const struct exec *x, const struct product_args *a);
+/* The gate and the up product of a gate_up_glu node; false where their formats differ. */
+bool product_gate_up_args(const struct node *n, struct product_args *a);
+/* Makes them a pair: the glu is what is written. */
+void product_pair(const struct node *n, struct product_args *a);
 /* The parts of a gate_up_glu node up to the glu, whose result is written; and quantised to `to` where that is not NULL. */
-int product_gate_up(const struct exec *x, const struct node *n, const struct tensor *to);
+int product_gate_up(const struct exec *x, const struct node *n, const struct tensor *to, product_runner *run);
 /* from, f32 rows, as A8. */
 int product_quantize(const struct exec *x, const struct tensor *from, const struct tensor *to);
 

@@ -8,9 +8,14 @@ static bool fits(const struct node *n, struct reason *r)
     return product_norm_fits(n, r) && product_parts_fit(n, false, r);
 }
 
+static int run(const struct exec *x, const struct node *n)
+{
+    return product_group(x, n, product_run);
+}
+
 CUDA_KERNEL(rms_norm_mul_mat_group_s32) = {.op = OP_RMS_NORM_MUL_MAT_GROUP,
                                            .variant = "s32",
                                            .needs = CUDA_SM90,
                                            .wants = {.layout_for = product_layout},
                                            .fits = fits,
-                                           .run = product_group};
+                                           .run = run};

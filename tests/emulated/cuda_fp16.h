@@ -63,5 +63,15 @@ static inline __half2 __hsub2(__half2 a, __half2 b)
     float2 x = __half22float2(a), y = __half22float2(b);
     return __floats2half2_rn(x.x - y.x, x.y - y.y);
 }
+static inline __half2 __hmul2(__half2 a, __half2 b)
+{
+    float2 x = __half22float2(a), y = __half22float2(b);
+    return __floats2half2_rn(x.x * y.x, x.y * y.y);
+}
+static inline __half2 __hfma2(__half2 a, __half2 b, __half2 c) /* a product of two has 22 bits: the sum alone rounds twice */
+{
+    float2 x = __half22float2(a), y = __half22float2(b), z = __half22float2(c);
+    return __floats2half2_rn(x.x * y.x + z.x, x.y * y.y + z.y);
+}
 
 #endif

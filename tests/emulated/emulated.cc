@@ -8,10 +8,11 @@
  * after the other (in a cluster, kernels use dynamic memory alone). */
 #include "backends/cuda/cuda.h"
 
+#include <stdarg.h>
 #include <sys/mman.h>
 #include <vector>
 
-enum { STACK = 256 * 1024, SHARED = 227 * 1024, GUARD = 64, NOTHING = 0xff, GUARDED = 0x77, WARPS = 32 };
+enum { STACK = 256 * 1024, SHARED = 227 * 1024, GUARD = 64, NOTHING = 0xff, GUARDED = 0x77, WARPS = 32, PARTS = 16 };
 
 dim3 threadIdx, blockIdx, blockDim, gridDim;
 
@@ -29,7 +30,7 @@ struct warp {
 
 struct block {
     dim3 index;
-    struct meeting meeting;
+    struct meeting meeting, parts[PARTS];
     struct warp warps[WARPS];
     unsigned char *shared;
 };
@@ -88,6 +89,23 @@ static void meet(struct meeting *m)
 void emulated_block_barrier(void)
 {
     meet(&now->block->meeting);
+}
+
+void emulated_part_barrier(int id, int threads)
+{
+    struct meeting *m = &now->block->parts[id];
+    m->alive = threads;
+    meet(m);
+}
+
+void emulated_look_again(void)
+{
+    emulated_switch(&now->stack_pointer, scheduler);
+}
+
+void emulated_changed(void)
+{
+    moved = true;
 }
 
 void emulated_cluster_barrier(void)
@@ -237,4 +255,13 @@ void emulated_launch(const std::function<void()> &kernel, dim3 grid, dim3 dim, s
                         if (blocks[c].shared[shared + (size_t)i] != GUARDED)
                             fail("bytes of shared memory, beyond which is written", (int)shared);
             }
+}
+
+int cuda_fault(const char *format, ...)
+{
+    va_list ap;
+    va_start(ap, format);
+    vfprintf(stderr, format, ap);
+    va_end(ap);
+    return HONE_EFAULT;
 }

@@ -153,9 +153,24 @@ static inline void __syncthreads(void)
     emulated_block_barrier();
 }
 
+/* A part of a block, by its number; and who waits for what is not a meeting: looks again when others went on, and says when it changes
+ * what others wait for. */
+void emulated_part_barrier(int id, int threads);
+void emulated_look_again(void);
+void emulated_changed(void);
+
+/* ---- memory: one level of it */
+
 template <class T> static inline T __ldcg(const T *p)
 {
     return *p;
+}
+template <class T> static inline void __stcg(T *p, T x)
+{
+    *p = x;
+}
+static inline void __threadfence(void)
+{
 }
 
 /* ---- arithmetic */
@@ -188,11 +203,10 @@ static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector)
         r |= (unsigned)(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
     return r;
 }
-static inline int __dp4a(int a, int b, int sum)
+#define __expf(x) expf(x) /* the C library has one of that name */
+static inline float __fdividef(float x, float y)
 {
-    for (int i = 0; i < 32; i += 8)
-        sum += (int8_t)(a >> i) * (int8_t)(b >> i);
-    return sum;
+    return x / y;
 }
 static inline double rsqrt(double x)
 {
@@ -238,6 +252,11 @@ template <class... P, class... A> static inline cudaError_t cudaLaunchKernelEx(c
 static inline int cuda_code(cudaError_t error)
 {
     return error;
+}
+int cuda_fault(const char *format, ...);
+static inline int cuda_units(int)
+{
+    return 6;
 }
 static inline bool cuda_overlap(const struct exec *)
 {
