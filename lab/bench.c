@@ -236,7 +236,7 @@ static int verify(struct bench *b, struct hone_error *e)
         rc = reference_compare(&b->ref, b->session, &b->right, e);
     }
     if (!rc)
-        comparison_judge_for(&b->right, b->model, 0.01);
+        comparison_judge_for(&b->right, b->model, BENCH_KL_BOUND);
     b->verified = !rc;
     return rc;
 }

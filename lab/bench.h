@@ -10,6 +10,8 @@
 
 #include <jansson.h>
 
+#define BENCH_KL_BOUND 0.01 /* nats: the largest mean KL divergence from the reference that is no other output */
+
 struct bench_options {
     const char *recipe, *gates, *plugins; /* NULL: none; plugins: paths, a line each, loaded already */
     bool strict;
