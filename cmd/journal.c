@@ -3,6 +3,7 @@
 #include "cmd/journal.h"
 
 #include "lab/stats.h"
+#include "model/utf8.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -46,6 +47,11 @@ void journal_put(const char *text, int width, bool pad)
     int n = 0;
     const unsigned char *p = (const unsigned char *)(text ? text : "");
     for (; *p && n < width; n++) {
+        if (!utf8_sequence((const char *)p, strnlen((const char *)p, 4))) {
+            putchar('?');
+            p++;
+            continue;
+        }
         if (*p < 0x20 || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0)) { /* C0 and C1 drive terminals */
             putchar('?');
             p += *p == 0xc2 ? 2 : 1;

@@ -3,6 +3,8 @@
 
 #include "cmd/journal.h"
 
+#include "model/utf8.h"
+
 #include <string.h>
 
 static const char *tier, *model;
@@ -85,25 +87,24 @@ static int diff(const struct recipe *a, const struct recipe *b)
 
 /* ---- lint */
 
-/* A file that cannot be read as a recipe is a finding too: lint goes on with the next. */
+/* A file that cannot be read as a recipe is a finding too, each word of it: lint goes on with the next. */
 static int lint_file(const char *path, struct journal *j, json_t *all, bool *bad)
 {
     struct recipe r;
     struct recipe_findings f = {0};
     struct hone_error e = {0};
+    char name[4200];
     int rc = 0;
-    if (recipe_read(&r, path, &e)) {
-        if (e.code == HONE_ERESOURCE)
-            rc = cmd_fail(&e);
-        else
-            json_array_append_new(all,
-                                  json_pack("{s:s, s:n, s:s, s:s}", "file", path, "line", "level", "error", "text", e.message));
-        *bad = true;
-    } else {
+    if (!recipe_read(&r, path, &e))
         rc = cmd_lint_recipe(&r, j, &f);
-    }
+    else if (recipe_faults(path, &f, &e))
+        rc = cmd_fail(&e);
+    else if (!f.n) /* whatever it was, it is not right */
+        rc = recipe_find(&f, 0, true, &e, "%s", e.message) ? cmd_fail(&e) : 0;
+    utf8_shown(path, name, sizeof name);
     for (size_t i = 0; i < f.n; i++) {
-        json_array_append_new(all, json_pack("{s:s, s:i, s:s, s:s}", "file", path, "line", f.list[i].line, "level",
+        json_array_append_new(all, json_pack("{s:s, s:o, s:s, s:s}", "file", name, "line",
+                                             f.list[i].line ? json_integer(f.list[i].line) : json_null(), "level",
                                              f.list[i].error ? "error" : "warning", "text", f.list[i].text));
         *bad = *bad || f.list[i].error;
     }
@@ -115,12 +116,10 @@ static int lint_file(const char *path, struct journal *j, json_t *all, bool *bad
 static void print_finding(const json_t *one)
 {
     const json_t *line = json_object_get(one, "line");
-    if (json_is_integer(line)) {
-        journal_put(json_string_value(json_object_get(one, "file")), 1000, false);
-        if (json_integer_value(line))
-            printf(":%lld", (long long)json_integer_value(line));
-        printf(": ");
-    }
+    journal_put(json_string_value(json_object_get(one, "file")), 1000, false);
+    if (json_is_integer(line))
+        printf(":%lld", (long long)json_integer_value(line));
+    printf(": ");
     printf("%s: ", json_string_value(json_object_get(one, "level")));
     journal_put(json_string_value(json_object_get(one, "text")), 1000, false);
     putchar('\n');
@@ -140,7 +139,7 @@ static int lint(int n, char **paths)
         rc = output_print(json_incref(all));
     else if (!rc) {
         json_array_foreach(all, k, one) print_finding(one);
-        if (!json_array_size(all))
+        if (!json_array_size(all) && !bad)
             printf("%d recipe%s, nothing wrong\n", n, n == 1 ? "" : "s");
         rc = output_flush();
     }

@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "engine/kv.h"
 #include "lab/split.h"
+#include "model/utf8.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -21,11 +22,14 @@ int cmd_fail(const struct hone_error *e)
     if (e->code == HONE_ECANCELED)
         return EXIT_INTERRUPTED;
     fprintf(stderr, "hone: ");
-    for (const unsigned char *p = (const unsigned char *)e->message; *p; p++) /* a file's bytes must not drive the terminal */
-        if (*p < 0x20 || *p == 0x7f)
-            fprintf(stderr, "\\x%02x", *p);
+    for (const char *p = e->message; *p;) { /* a file's bytes must not drive the terminal */
+        size_t size = utf8_sequence(p, strnlen(p, 4));
+        if (size && (unsigned char)*p >= 0x20 && *p != 0x7f)
+            fwrite(p, 1, size, stderr);
         else
-            fputc(*p, stderr);
+            fprintf(stderr, "\\x%02x", (unsigned char)*p);
+        p += size ? size : 1;
+    }
     fputc('\n', stderr);
     return -e->code;
 }

@@ -17,7 +17,9 @@
 #include "lab/identity.h"
 
 #include "base/mmap.h"
+#include "model/utf8.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,12 +88,23 @@ static int make_content(struct recipe *r, struct hone_error *e)
     return failed ? no_memory(e) : identity_hash(r->content, r->hash, e);
 }
 
+/* What is no UTF-8 could be neither recorded nor printed. */
+static int check_utf8(const char *text, const char *path, struct hone_error *e)
+{
+    size_t n = strlen(text), fault = utf8_fault(text, n);
+    int line = 1;
+    for (size_t i = 0; i < fault; i++)
+        line += text[i] == '\n';
+    return fault == n ? 0 : err_set(e, HONE_EINPUT, "%s:%d: no UTF-8: the byte %02x", path, line, (unsigned char)text[fault]);
+}
+
 int recipe_parse(struct recipe *r, const char *text, const char *path, struct hone_error *e)
 {
     struct hone_error own = {0};
     *r = (struct recipe){.path = strdup(path), .text = strdup(text)};
     char *words = strdup(text);
     int rc = r->path && r->text && words ? 0 : no_memory(&own);
+    rc = rc ? rc : check_utf8(text, path, &own);
     rc = rc ? rc : settings_take(&r->settings, words, path, &own);
     rc = rc ? rc : read_gates(r, words, &own);
     rc = rc ? rc : make_content(r, &own);
@@ -101,10 +114,11 @@ int recipe_parse(struct recipe *r, const char *text, const char *path, struct ho
     return rc;
 }
 
-int recipe_read(struct recipe *r, const char *path, struct hone_error *e)
+/* malloc'd. */
+static int read_text(char **to, const char *path, struct hone_error *e)
 {
     struct mapping m;
-    *r = (struct recipe){0};
+    *to = NULL;
     int rc = mapping_open(&m, path, e);
     if (rc)
         return rc;
@@ -115,11 +129,23 @@ int recipe_read(struct recipe *r, const char *path, struct hone_error *e)
         if (m.size)
             memcpy(text, m.data, m.size);
         text[m.size] = 0;
-        rc = strlen(text) == m.size ? recipe_parse(r, text, path, e)
-                                    : err_set(e, HONE_EINPUT, "%s: a NUL at offset %zu", path, strlen(text));
+        rc = strlen(text) == m.size ? 0 : err_set(e, HONE_EINPUT, "%s: a NUL at offset %zu", path, strlen(text));
     }
-    free(text);
     mapping_close(&m);
+    if (rc)
+        free(text);
+    else
+        *to = text;
+    return rc;
+}
+
+int recipe_read(struct recipe *r, const char *path, struct hone_error *e)
+{
+    char *text;
+    *r = (struct recipe){0};
+    int rc = read_text(&text, path, e);
+    rc = rc ? rc : recipe_parse(r, text, path, e);
+    free(text);
     return rc;
 }
 
@@ -146,12 +172,14 @@ int recipe_find(struct recipe_findings *f, int line, bool error, struct hone_err
         f->cap = cap;
     }
     struct recipe_finding *one = &f->list[f->n++];
+    char text[sizeof one->text];
     va_list ap;
     one->line = line;
     one->error = error;
     va_start(ap, format);
-    vsnprintf(one->text, sizeof one->text, format, ap);
+    vsnprintf(text, sizeof text, format, ap);
     va_end(ap);
+    utf8_shown(text, one->text, sizeof one->text); /* words of a file that may be cut, or no text at all */
     return 0;
 }
 
@@ -159,6 +187,77 @@ void recipe_findings_free(struct recipe_findings *f)
 {
     free(f->list);
     *f = (struct recipe_findings){0};
+}
+
+/* ---- what cannot be read, word by word */
+
+/* The message of an error without the place that it begins with. */
+static const char *without_place(const char *message, const char *place)
+{
+    size_t n = strlen(place);
+    return !strncmp(message, place, n) ? message + n : message;
+}
+
+/* One word for itself, without white space. *whole: the settings of the words before. */
+static int word_fault(char *word, int line, struct settings *whole, struct recipe_findings *out, struct hone_error *e)
+{
+    struct settings own;
+    struct gates g = {0};
+    struct hone_error why = {0};
+    size_t n = strlen(word);
+    int rc = 0;
+    if (utf8_fault(word, n) < n)
+        return recipe_find(out, line, true, e, "no UTF-8: the byte %02x", (unsigned char)word[utf8_fault(word, n)]);
+    if (settings_take(&own, word, "", &why))
+        return recipe_find(out, line, true, e, "%s", without_place(why.message, ":1: "));
+    bool twice =
+        (own.type_k[0] && whole->type_k[0]) || (own.type_v[0] && whole->type_v[0]) || (own.n_threads && whole->n_threads);
+    if (twice)
+        rc = recipe_find(out, line, true, e, "the setting stands twice in the recipe");
+    if (own.type_k[0])
+        whole->type_k[0] = 'x';
+    if (own.type_v[0])
+        whole->type_v[0] = 'x';
+    whole->n_threads += own.n_threads;
+    whole->n_plugins += own.n_plugins;
+    if (!rc && whole->n_plugins == SETTINGS_MAX_PLUGINS + 1)
+        rc = recipe_find(out, line, true, e, "a recipe names at most %d plug-ins", SETTINGS_MAX_PLUGINS);
+    if (!rc && gates_parse(&g, word, "", &why))
+        rc = recipe_find(out, line, true, e, "%s", without_place(why.message, ": "));
+    gates_free(&g);
+    return rc;
+}
+
+int recipe_faults(const char *path, struct recipe_findings *out, struct hone_error *e)
+{
+    struct hone_error why = {0};
+    struct settings whole = {0};
+    char *text, place[4200];
+    int line = 1;
+    *out = (struct recipe_findings){0};
+    snprintf(place, sizeof place, "%s: ", path);
+    int rc = read_text(&text, path, &why);
+    if (rc)
+        return rc == HONE_ERESOURCE ? err_set(e, rc, "%s", why.message)
+                                    : recipe_find(out, 0, true, e, "%s", without_place(why.message, place));
+    for (char *p = text; *p && !rc;) {
+        size_t n = *p == '#' ? strcspn(p, "\n") : strcspn(p, " \t\r\n\f\v;");
+        if (!n) {
+            line += *p++ == '\n';
+            continue;
+        }
+        char *word = strndup(p, n);
+        if (!word)
+            rc = no_memory(e);
+        else if (*p != '#')
+            rc = word_fault(word, line, &whole, out, e);
+        else if (utf8_fault(p, n) < n)
+            rc = recipe_find(out, line, true, e, "no UTF-8: the byte %02x", (unsigned char)p[utf8_fault(p, n)]);
+        free(word);
+        p += n;
+    }
+    free(text);
+    return rc;
 }
 
 static bool same_word(const char *a, const char *b)
@@ -173,7 +272,7 @@ bool gate_covers(const struct gate *a, const struct gate *b)
     if (a->kind == GATE_FUSE || a->kind == GATE_DECLINE)
         return a->fusion < 0 || a->fusion == b->fusion;
     return a->kind != GATE_KERNEL || ((a->op < 0 || a->op == b->op) && (!a->backend || same_word(a->backend, b->backend)) &&
-                                    (a->format < 0 || a->format == b->format) && (!a->glob || same_word(a->glob, b->glob)));
+                                      (a->format < 0 || a->format == b->format) && (!a->glob || same_word(a->glob, b->glob)));
 }
 
 bool gate_overlaps(const struct gate *a, const struct gate *b)
@@ -249,7 +348,8 @@ static int lint_gate(const struct recipe *r, int i, struct recipe_findings *f, s
     if (g->kind == GATE_SKIP_ALL_REDUCE && !strcmp(g->variant, "on"))
         return recipe_find(f, r->lines[i], false, e, "'%s' gives wrong output: a diagnostic, no recipe to promote", g->text);
     if (g->kind == GATE_GUARD && strcmp(g->variant, "none") != 0)
-        return recipe_find(f, r->lines[i], false, e, "'%s' makes fused collectives decline every step: a diagnostic, no recipe to promote", g->text);
+        return recipe_find(f, r->lines[i], false, e,
+                           "'%s' makes fused collectives decline every step: a diagnostic, no recipe to promote", g->text);
     if (g->kind == GATE_SPIN)
         return recipe_find(f, r->lines[i], false, e, "'%s' slows every step down: a diagnostic, no recipe to promote", g->text);
     if (g->kind == GATE_KERNEL)

@@ -32,6 +32,8 @@ struct recipe_findings {
     struct recipe_finding *list;
     size_t n, cap;
 };
+/* Every word that recipe_read refuses, with its line, where that names the first alone. line 0: of the file. *out as recipe_lint has it. */
+int recipe_faults(const char *path, struct recipe_findings *out, struct hone_error *e);
 int recipe_lint(const struct recipe *r, struct recipe_findings *out, struct hone_error *e);
 int recipe_find(struct recipe_findings *f, int line, bool error, struct hone_error *e, const char *format, ...)
     __attribute__((format(printf, 5, 6)));

@@ -5,6 +5,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <string.h>
 
 /* Bytes that a sequence with this first byte has: 1 to 4, or 0 for a byte that begins none. */
 static inline size_t utf8_expected(unsigned char first)
@@ -40,6 +41,37 @@ static inline size_t utf8_step(const char *s, size_t n)
 {
     size_t size = utf8_sequence(s, n);
     return size ? size : 1;
+}
+
+/* The offset of the first byte that belongs to no sequence; n where there is none. */
+static inline size_t utf8_fault(const char *s, size_t n)
+{
+    size_t at = 0;
+    while (at < n) {
+        size_t size = utf8_sequence(s + at, n - at);
+        if (!size)
+            return at;
+        at += size;
+    }
+    return n;
+}
+
+/* The text with a '?' for each byte that belongs to no sequence, as far as it fits. */
+static inline void utf8_shown(const char *text, char *to, size_t room)
+{
+    size_t n = strlen(text), k = 0;
+    for (size_t at = 0, size; at < n; at += size) {
+        size_t valid = utf8_sequence(text + at, n - at);
+        size = valid ? valid : 1;
+        if (k + size >= room)
+            break;
+        if (valid)
+            memcpy(to + k, text + at, size);
+        else
+            to[k] = '?';
+        k += size;
+    }
+    to[k] = 0;
 }
 
 /* What Python's str.strip takes away (str.isspace): the size of the blank that begins at s, of n bytes; 0 when there is none. */

@@ -13,7 +13,19 @@ expect 0 '"hash"' "$hone" recipe show a.recipe -o json
 expect 0 'fuse.mlp .*off .* -> on' "$hone" recipe diff a.recipe b.recipe
 expect 0 'no difference' "$hone" recipe diff a.recipe a.recipe
 expect 0 '2 recipes, nothing wrong' "$hone" recipe lint a.recipe b.recipe
-expect 3 'wrong.recipe:2: gate .speed=11.' "$hone" recipe lint wrong.recipe a.recipe
+expect 3 'wrong.recipe:2: error: gate .speed=11.' "$hone" recipe lint wrong.recipe a.recipe
+printf 'speed=11 type_k=q9_9\nfuse.mlp=off # why\nthreads=1 threads=2\n# caf\303\251 \377\n' >many.recipe
+expect 3 'many.recipe:1: error: gate .speed=11.' "$hone" recipe lint many.recipe
+for words in 'many.recipe:1: error: .q9_9.: no such format' 'many.recipe:3: error: .*twice' 'many.recipe:4: error: no UTF-8: the byte ff'; do
+    grep -q "$words" out || fail "lint does not say $words: $(cat out)"
+done
+[ "$(wc -l <out)" = 4 ] || fail "four faults, and lint says: $(cat out)"
+expect 3 '"line": 3' "$hone" recipe lint many.recipe -o json
+printf 'fuse.mlp=off\n\377\n' >latin.recipe
+expect 3 'latin.recipe:2: error: no UTF-8: the byte ff' "$hone" recipe lint latin.recipe
+expect 3 '"line": 2' "$hone" recipe lint latin.recipe -o json
+expect 3 'latin.recipe:2: no UTF-8' "$hone" recipe show latin.recipe
+expect 3 'nowhere: error: No such file' "$hone" recipe lint nowhere
 expect 3 'void.recipe:1: error: .*no effect' "$hone" recipe lint void.recipe
 expect 3 'wrong.recipe:2' "$hone" recipe show wrong.recipe
 expect 3 'there is no journal' "$hone" recipe best
