@@ -41,7 +41,7 @@ for part in ${*:-threads processes archs}; do
     case $part in
     threads) "$B/tests/test_shard_real" && ok || not "real models over groups of threads" ;;
     processes) processes ;;
-    archs) sh tests/shard_mpi_test.sh && ok || not "the models of the test data over processes" ;;
+    archs) sh tests/shard_mpi_test.sh || [ $? = 77 ] && ok || not "the models of the test data over processes" ;;
     *) echo "shard_soak: no part '$part'" >&2; exit 2 ;;
     esac
 done
