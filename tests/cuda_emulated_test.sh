@@ -25,9 +25,8 @@ for f in backends/cuda/*.cuh backends/cuda/*.h $(for k in $kernels $products; do
         s/^( *)__shared__ /\1static /' "$f" >"$E/$f"
 done
 sed -n 's/.*CUDA_KERNEL(\([A-Za-z0-9_]*\)).*/ROW(\1)/p' $(for k in $kernels; do ls "$E"/backends/cuda/$k.cu; done) >"$E/rows.def"
-for f in "$E"/backends/cuda/*.cu tests/emulated/*.cc; do
-    ${CXX:-g++} -x c++ -std=gnu++20 -O1 -w -I"$E" -Itests/emulated -I. -Iinclude -c "$f" -o "$E/$(basename "$f").o"
-done
+for f in "$E"/backends/cuda/*.cu tests/emulated/*.cc; do echo "$f"; done |
+    E=$E xargs -P "$(nproc)" -I '{}' sh -c '${CXX:-g++} -x c++ -std=gnu++20 -O1 -w -I"$E" -Itests/emulated -I. -Iinclude -c "{}" -o "$E/$(basename "{}").o"'
 ${CC:-gcc} -std=c17 -D_GNU_SOURCE -O1 -I"$E" -I. -Iinclude -c tests/emulated/check.c -o "$E/check.o"
 # The table of backends as it is without CUDA, so that the library's own kernels stay out.
 ${CC:-gcc} -std=c17 -D_GNU_SOURCE -O1 -I. -Iinclude -c backends/backends.c -o "$E/backends.o"

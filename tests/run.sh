@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the tests and closes with one line: N passed, N failed, N skipped. A test is an executable (tests/test_*.c, built with
 # cmocka) or a script (tests/*_test.sh; tests/*_soak.sh). Exit code 77 is a visible skip.
-#   run.sh units | tsan | all | soak
+#   run.sh units | tsan TEST... | all | soak
 set -u
 cd "$(dirname "$0")/.."
 B=${B:-build}
@@ -56,19 +56,27 @@ run() { # name command...
     count "$name" $? $(($(date +%s) - start))
 }
 
-# Every unit test, one a processor at a time: under sanitizers one alone leaves the others idle for most of its time. What each
-# says is shown when all are done.
-units_side_by_side() {
-    for t in "$B"/tests/test_*; do case $t in *.o | *.d) ;; *) echo "$t" ;; esac; done |
-        HONE_OUTPUTS=$journal xargs -P "$(nproc)" -I '{}' sh tests/run.sh one '{}'
-    for t in "$B"/tests/test_*; do
-        case $t in *.o | *.d) continue ;; esac
+# One test a processor at a time, since one alone leaves the others idle for most of its time. What each says is shown when all are done.
+side_by_side() { # tests, a line each in $journal/order
+    HONE_OUTPUTS=$journal xargs -P "$(nproc)" -I '{}' sh tests/run.sh one '{}' <"$journal/order"
+    sort "$journal/order" >"$journal/told"
+    while read -r t; do
         name=$(basename "$t")
         printf '== %s\n' "$name"
         cat "$journal/$name.out"
         read -r rc spent <"$journal/$name.rc" || { rc=1 spent=0; }
         count "$name" "$rc" "$spent"
-    done
+    done <"$journal/told"
+}
+# Every unit test, the long ones first, lest one of them runs alone at the end.
+units_side_by_side() {
+    long='test_check test_archs test_arch_types test_hybrid test_float_kernels test_malformed test_shard'
+    for name in $long; do [ ! -x "$B/tests/$name" ] || echo "$B/tests/$name"; done >"$journal/order"
+    for t in "$B"/tests/test_*; do
+        case " $long " in *" $(basename "$t") "*) continue ;; esac
+        case $t in *.o | *.d) ;; *) echo "$t" ;; esac
+    done >>"$journal/order"
+    side_by_side
 }
 
 case ${1:-all} in
@@ -77,7 +85,7 @@ self) # what tests/run_test.sh looks at: one of each outcome
     run bad false
     run missing sh -c 'exit 77'
     ;;
-one) # for units_side_by_side
+one) # for side_by_side
     name=$(basename "$2") start=$(date +%s) rc=0
     "$2" >"$HONE_OUTPUTS/$name.out" 2>&1 || rc=$?
     echo "$rc $(($(date +%s) - start))" >"$HONE_OUTPUTS/$name.rc"
@@ -85,13 +93,15 @@ one) # for units_side_by_side
     ;;
 units) units_side_by_side ;;
 tsan)
-    for t in "$B"/tests/test_threads "$B"/tests/test_comm "$B"/tests/test_collectives "$B"/tests/test_engine "$B"/tests/test_shard; do run "$(basename "$t")" "$t"; done
+    shift
+    for t; do echo "$t"; done >"$journal/order"
+    side_by_side
     ;;
 all)
     models
     templates
     run deps sh tests/deps.sh
-    for t in "$B"/tests/test_*; do case $t in *.o | *.d) ;; *) run "$(basename "$t")" "$t" ;; esac; done
+    units_side_by_side
     for t in tests/*_test.sh; do run "$(basename "$t" .sh)" sh "$t"; done
     run asan make --no-print-directory asan
     run tsan make --no-print-directory tsan
@@ -106,7 +116,7 @@ soak)
     run fuzz make --no-print-directory fuzz FUZZ_SECONDS=300
     ;;
 *)
-    echo "usage: run.sh units|tsan|all|soak" >&2
+    echo "usage: run.sh units|tsan TEST...|all|soak" >&2
     exit 2
     ;;
 esac
