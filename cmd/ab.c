@@ -262,16 +262,17 @@ static int compare_identities(struct running *r)
 static int open_journal(struct running *r)
 {
     char test[64];
-    json_t *specs = json_array(), *identities = json_array();
+    json_t *specs = json_array(), *identities = json_array(), *said = json_array();
     for (int i = 0; i < r->rig.n_arms; i++) {
         json_array_append_new(specs, json_string(r->rig.arms[i].spec));
         json_array_append(identities, r->rig.arms[i].identity);
+        json_array_append_new(said, arm_said(&r->rig.arms[i]));
     }
     json_t *config = json_pack("{s:s, s:i, s:b, s:o, s:f}", "test", rig_test_name(&r->rig, test, sizeof test), "repetitions",
                                r->rig.test.repeats, "in_process", in_process, "arms", specs, "margin", r->rules.ab.margin);
     struct hone_error e = {0};
     int rc = cmd_journal_begin(&r->rec, "ab", r->rig.model, config);
-    json_t *note = json_pack("{s:o}", "identities", identities);
+    json_t *note = json_pack("{s:o, s:o}", "identities", identities, "said", said);
     if (!rc && journal_record(r->rec.journal, r->rec.run, "note", note, NULL, &e))
         rc = cmd_fail(&e);
     json_decref(note);
@@ -289,8 +290,8 @@ static int verify_one(struct running *r, int candidate)
     struct verify_options o = {.n_texts = N_TEXTS, /* as hone verify does unless it is told otherwise */
                                .prompt_tokens = 32,
                                .n_greedy = 64,
-                               .kl_bound = 0.01,
-                               .loss_bound = 0.02,
+                               .kl_bound = VERIFY_KL_BOUND,
+                               .loss_bound = VERIFY_LOSS_BOUND,
                                .cancelled = stopped,
                                .tell = tell_share};
     int rc = read_arm(&sides[0], r->rig.arms[0].spec);

@@ -352,12 +352,13 @@ static int open_and_work(struct running *r, int64_t id)
 
 static int run(int n_args, char **args)
 {
-    const char *who_is = as ? as : getenv("HONE_ROLE");
+    bool is_worker;
     int64_t id = 0;
     if (n_args > 1 || (n_args && all))
         return cmd_refuse(HONE_EUSAGE, "iterate: one task, or --all; see hone iterate --help");
-    if (who_is && *who_is && strcmp(who_is, "worker") != 0 && strcmp(who_is, "supervisor") != 0)
-        return cmd_refuse(HONE_EUSAGE, "iterate: the role %s; supervisor and worker are possible", who_is);
+    int refused = cmd_role("iterate", as, true, &is_worker);
+    if (refused)
+        return refused;
     struct running *r = calloc(1, sizeof *r);
     if (!r || !(r->results = json_array())) {
         free(r);
@@ -367,7 +368,7 @@ static int run(int n_args, char **args)
                                     .program = program,
                                     .revision = revision ? revision : head,
                                     .lease_s = lease,
-                                    .supervisor = who_is && !strcmp(who_is, "supervisor"),
+                                    .supervisor = !is_worker,
                                     .measure_wrong = measure_wrong,
                                     .reviewer = r->reviewer,
                                     .cancelled = stopped,

@@ -58,6 +58,23 @@ int cmd_lint_recipe(const struct recipe *r, struct journal *j, struct recipe_fin
     return rc;
 }
 
+int cmd_role(const char *command, const char *as, bool otherwise, bool *is_worker)
+{
+    const char *said[2] = {getenv("HONE_ROLE"), as};
+    *is_worker = otherwise;
+    for (int i = 0; i < 2; i++) {
+        bool worker = said[i] && !strcmp(said[i], "worker");
+        if (!said[i] || !*said[i])
+            continue;
+        if (!worker && strcmp(said[i], "supervisor") != 0)
+            return cmd_refuse(HONE_EUSAGE, "%s: the role %s; supervisor and worker are possible", command, said[i]);
+        if (i && !worker && said[0] && !strcmp(said[0], "worker"))
+            return cmd_refuse(HONE_ECHECK, "%s: HONE_ROLE says worker, and --as does not make a supervisor of one", command);
+        *is_worker = worker;
+    }
+    return 0;
+}
+
 int cmd_parse_id(const char *command, const char *text, int64_t *id)
 {
     char *end;

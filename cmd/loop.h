@@ -18,6 +18,9 @@ const char *cmd_beside_journal(char *path, size_t size, const char *given, const
 int cmd_open_journal(struct journal **j, enum journal_mode mode, bool must);
 /* What lint and the denylist say of a recipe. 0 or the exit code of what kept them from saying it. */
 int cmd_lint_recipe(const struct recipe *r, struct journal *j, struct recipe_findings *f);
+/* Whether who asks is a worker: by --as, by HONE_ROLE, else `otherwise`. What HONE_ROLE says of a worker, --as does not take back. 0 or the
+ * exit code. */
+int cmd_role(const char *command, const char *as, bool otherwise, bool *is_worker);
 /* The number of a task or run in a word: 0, or the exit code with its message. */
 int cmd_parse_id(const char *command, const char *text, int64_t *id);
 

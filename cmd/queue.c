@@ -1,6 +1,7 @@
 /* queue.c: hone queue: tasks for a supervisor and workers. Who may do what: HONE_ROLE=worker, or --as worker, takes, renews and
- * hands in; all else is for the supervisor, who is anyone that is not told otherwise. That keeps a worker's script from
- * approving its own work; it is no lock against someone who can write the file. */
+ * hands in; all else is for the supervisor, who is anyone that is not told otherwise. What HONE_ROLE says of a worker, --as
+ * does not take back. That keeps a worker's script from approving its own work; it is no lock against someone who can write the
+ * file. */
 #include "cmd/loop.h"
 
 #include "cmd/journal.h"
@@ -245,6 +246,22 @@ static int say(int64_t id, const char *what, bool again)
     return output_flush();
 }
 
+/* What is handed in as shown is there to be looked at. */
+static int check_runs(const int64_t *runs, int n)
+{
+    struct hone_error e = {0};
+    struct journal *j = NULL;
+    int rc = n ? cmd_open_journal(&j, JOURNAL_READ, true) : 0;
+    for (int i = 0; i < n && !rc; i++) {
+        json_t *run = NULL;
+        if (journal_get(j, runs[i], &run, &e))
+            rc = cmd_fail(&e);
+        json_decref(run);
+    }
+    journal_close(j);
+    return rc;
+}
+
 static int done(struct queue *q, int64_t id, const char *text)
 {
     struct hone_error e = {0};
@@ -252,6 +269,7 @@ static int done(struct queue *q, int64_t id, const char *text)
     int n;
     bool again;
     int rc = ids_of(run_ids, runs, 64, &n);
+    rc = rc ? rc : check_runs(runs, n);
     if (rc)
         return rc;
     json_t *list_of = json_array(), *result = json_pack("{s:o}", "runs", list_of);
@@ -336,7 +354,7 @@ static int run(int n_args, char **args)
     char path[4200];
     int64_t id = 0;
     int s = 0, n = n_args - 1;
-    const char *who_is = as ? as : getenv("HONE_ROLE");
+    bool is_worker;
     while (n_args && s < N_SUBS && strcmp(args[0], subs[s].name) != 0)
         s++;
     if (!n_args || s == N_SUBS)
@@ -347,11 +365,12 @@ static int run(int n_args, char **args)
     if (n < subs[s].least || n > subs[s].most)
         return cmd_refuse(HONE_EUSAGE, "queue %s: %d argument%s, not %d; see hone queue --help", subs[s].name,
                           n < subs[s].least ? subs[s].least : subs[s].most, subs[s].most == 1 ? "" : "s", n);
-    if (who_is && *who_is && strcmp(who_is, "worker") != 0 && strcmp(who_is, "supervisor") != 0)
-        return cmd_refuse(HONE_EUSAGE, "queue: the role %s; supervisor and worker are possible", who_is);
-    if (who_is && !strcmp(who_is, "worker") && !subs[s].workers)
+    int rc = cmd_role("queue", as, false, &is_worker);
+    if (rc)
+        return rc;
+    if (is_worker && !subs[s].workers)
         return cmd_refuse(HONE_ECHECK, "queue %s is the supervisor's", subs[s].name);
-    int rc = n && s != ADD ? cmd_parse_id("queue", args[1], &id) : 0;
+    rc = n && s != ADD ? cmd_parse_id("queue", args[1], &id) : 0;
     if (rc)
         return rc;
     if (!cmd_beside_journal(path, sizeof path, queue_path, "HONE_QUEUE", "queue.db"))

@@ -75,13 +75,12 @@ static int commit_hash(const char *revision, char full[100])
 
 static void print_tier(const struct tier *t)
 {
-    static const char *const ops[] = {">=", ">", "<=", "<"};
+    char text[160];
     printf("tier %s\n", t->name);
     if (t->model)
         printf("    model %s\n", t->model);
     for (int i = 0; i < t->n_benches; i++)
-        printf("    bench %s p%g %s %g\n", t->benches[i].series, 100 * t->benches[i].quantile, ops[t->benches[i].op],
-               t->benches[i].bound);
+        printf("    %s\n", tier_bench_text(&t->benches[i], text, sizeof text));
     if (t->has_verify)
         printf("    verify %s\n", verify_class_name(t->least));
     if (t->has_ab)
@@ -124,16 +123,40 @@ static void print_result(const struct tier *t, const struct tier_result *r)
     printf("tier %s: %s\n", t->name, r->passes ? "pass" : "fail");
 }
 
-/* The reasons of a refusal, on stderr. */
-static int refuse(const struct tier *t, const struct tier_result *r)
+/* The reasons of a refusal, on stderr: what is not promoted, or whom stdout's JSON tells nothing in its log. */
+static int refuse(const struct tier *t, const struct tier_result *r, bool promote)
 {
-    for (int i = 0; i < r->n; i++)
-        if (r->rules[i].answer != TIER_PASS)
-            fprintf(stderr, "hone: not promoted to %s: %s: %s\n", t->name, r->rules[i].rule, r->rules[i].why);
+    for (int i = 0; i < r->n; i++) {
+        const struct tier_rule *rule = &r->rules[i];
+        char run[32] = "";
+        if (rule->run)
+            snprintf(run, sizeof run, "run %lld: ", (long long)rule->run);
+        if (rule->answer != TIER_PASS)
+            fprintf(stderr, "hone: not %s %s: %s: %s%s\n", promote ? "promoted to" : "in", t->name, rule->rule, run, rule->why);
+    }
     return -HONE_ECHECK;
 }
 
-static int check_task(void)
+/* What was approved is what was handed in: a run of this recipe among it. */
+static int check_handed_in(const json_t *handed, const struct recipe *r, struct journal *j)
+{
+    struct hone_error e = {0};
+    bool is = false;
+    int rc = 0;
+    size_t i;
+    json_t *run;
+    json_array_foreach(json_object_get(json_object_get(handed, "result"), "runs"), i, run)
+    {
+        if (!rc && !is && tier_run_is_of(j, r, json_integer_value(run), &is, &e))
+            rc = cmd_fail(&e);
+    }
+    if (rc || is)
+        return rc;
+    return cmd_refuse(HONE_ECHECK, "not promoted: no run of %s was handed in with task %d, so it is not what was approved",
+                      r->path, task);
+}
+
+static int check_task(const struct tier *t, const struct recipe *r, struct journal *j)
 {
     char path[4200];
     struct hone_error e = {0};
@@ -146,11 +169,38 @@ static int check_task(void)
     if (queue_open(&q, path, &e))
         return cmd_fail(&e);
     int rc = queue_get(q, task, &one, &e) ? cmd_fail(&e) : 0;
+    const char *decides = journal_word(one, "tier", NULL);
     if (!rc && strcmp(journal_word(one, "review", NULL), "approved") != 0)
         rc = cmd_refuse(HONE_ECHECK, "not promoted: task %d is not approved; `hone queue approve %d` does that", task, task);
+    if (!rc && strcmp(decides, t->name) != 0)
+        rc = cmd_refuse(HONE_ECHECK, "not promoted: task %d is for tier %s, not for %s", task, decides, t->name);
+    rc = rc ? rc : check_handed_in(one, r, j);
     json_decref(one);
     queue_close(q);
     return rc;
+}
+
+/* *run: that made this recipe the best; 0: another is, or none. */
+static int find_promoted(const struct tier *t, const struct recipe *r, struct journal *j, int64_t *run)
+{
+    struct hone_error e = {0};
+    json_t *best = NULL;
+    *run = 0;
+    if (recipe_best(j, t->name, t->model, &best, &e))
+        return cmd_fail(&e);
+    if (!strcmp(journal_word(best, "recipe", NULL), r->hash))
+        *run = json_integer_value(json_object_get(best, "run"));
+    json_decref(best);
+    return 0;
+}
+
+static int say_promoted(const struct tier *t, const struct recipe *r, int64_t run)
+{
+    if (output_json())
+        return output_print(
+            json_pack("{s:s, s:s, s:I, s:b}", "tier", t->name, "recipe", r->hash, "promoted", (json_int_t)run, "again", 1));
+    printf("%s is the best of %s already (run %lld)\n", r->path, t->name, (long long)run);
+    return output_flush();
 }
 
 /* Findings of lint that are errors, or that a promotion does not want. */
@@ -176,7 +226,10 @@ static int judge(const struct tier *t, const struct recipe *r, struct journal *j
         return cmd_refuse(HONE_EUSAGE, "--commit %s: no commit of the repository here", commit);
     claim.commit = commit ? full : NULL;
     int rc = claim.promote ? lint(r, j) : 0;
-    rc = rc ? rc : promote ? check_task() : 0;
+    rc = rc || !promote ? rc : find_promoted(t, r, j, &run);
+    if (!rc && run)
+        return say_promoted(t, r, run);
+    rc = rc ? rc : promote ? check_task(t, r, j) : 0;
     if (rc)
         return rc;
     if (tier_check(&result, t, r, j, &claim, &e)) {
@@ -200,7 +253,7 @@ static int judge(const struct tier *t, const struct recipe *r, struct journal *j
         rc = output_flush();
     }
     if (!rc && !result.passes)
-        rc = promote ? refuse(t, &result) : -HONE_ECHECK;
+        rc = promote || output_json() ? refuse(t, &result, promote) : -HONE_ECHECK;
     tier_result_free(&result);
     return rc;
 }
@@ -228,20 +281,23 @@ static int run(int n_args, char **args)
     struct tiers t = {0};
     struct hone_error e = {0};
     char path[4200];
-    const char *what = n_args ? args[0] : "", *role = as ? as : getenv("HONE_ROLE");
-    bool is_list = !strcmp(what, "list"), promote = !strcmp(what, "promote");
+    const char *what = n_args ? args[0] : "";
+    bool is_worker, is_list = !strcmp(what, "list"), promote = !strcmp(what, "promote");
     if (!is_list && !promote && strcmp(what, "check") != 0)
         return cmd_refuse(HONE_EUSAGE, "tier: list, check and promote are possible");
     if (n_args != (is_list ? 1 : 3))
         return cmd_refuse(HONE_EUSAGE, "tier %s: %s; see hone tier --help", what,
                           is_list ? "it takes nothing" : "a tier and a recipe");
-    if (promote && role && !strcmp(role, "worker"))
-        return cmd_refuse(HONE_ECHECK, "tier promote is the supervisor's");
+    int rc = cmd_role("tier", as, false, &is_worker);
+    if (!rc && promote && is_worker)
+        rc = cmd_refuse(HONE_ECHECK, "tier promote is the supervisor's");
+    if (rc)
+        return rc;
     if (!cmd_beside_journal(path, sizeof path, tiers_path, "HONE_TIERS", "tiers"))
         return cmd_refuse(
             HONE_ERESOURCE,
             "neither HONE_TIERS, HONE_JOURNAL, XDG_DATA_HOME nor HOME says where the tiers are: give --tiers FILE");
-    int rc = tiers_read(&t, path, &e) ? cmd_fail(&e) : 0;
+    rc = tiers_read(&t, path, &e) ? cmd_fail(&e) : 0;
     if (!rc)
         rc = is_list ? list(&t) : run_recipe(&t, args[1], args[2], promote);
     tiers_free(&t);

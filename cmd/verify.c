@@ -11,7 +11,7 @@
 
 static const char *spec_a = "base", *spec_b, *require_text = "quality-equal";
 static int n_texts = N_TEXTS, prompt_tokens = 32, n_greedy = 64;
-static float kl_bound = 0.01f, loss_bound = 0.02f;
+static float kl_bound = (float)VERIFY_KL_BOUND, loss_bound = (float)VERIFY_LOSS_BOUND;
 static bool shadow;
 static struct model_args args = {.poll = -1};
 
@@ -188,7 +188,7 @@ static int note_sides(struct recording *rec, const struct arm arms[2], struct ho
         json_t *recipe = identity_recipe(s->recipe, s->gates, s->type_k, s->type_v, s->plugins, e);
         if (!recipe)
             rc = e->code;
-        else if (json_array_append_new(sides, json_pack("{s:o, s:b}", "recipe", recipe, "this_build", own)))
+        else if (json_array_append_new(sides, json_pack("{s:o, s:b, s:o}", "recipe", recipe, "this_build", own, "said", arm_said(&arms[i]))))
             rc = err_set(e, HONE_ERESOURCE, "no memory for a record");
     }
     rc = rc ? rc : journal_record(rec->journal, rec->run, "note", note, NULL, e);

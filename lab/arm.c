@@ -139,7 +139,8 @@ static int take_pair(struct arm *a, const char *word, const char *name, const ch
         return take_number(&s->poll, word, value, 0, 100, e);
     }
     if (*name == '-')
-        return err_set(e, HONE_EUSAGE, "arm: %s: an arm may set -t, -ub, --poll, -ctk, -ctv, -ngl, -sm, -ts, -dev and --mask", word);
+        return err_set(e, HONE_EUSAGE, "arm: %s: an arm may set -t, -ub, --poll, -ctk, -ctv, -ngl, -sm, -ts, -dev and --mask",
+                       word);
     return add_gate(a, word, e);
 }
 
@@ -166,10 +167,8 @@ static int take_file(struct arm *a, const char *path, struct hone_error *e)
     return take_text(a, &a->set.recipe, ARM_GATES, path);
 }
 
-static int take_word(struct arm *a, char *word, struct hone_error *e)
+static int take_any(struct arm *a, char *word, struct hone_error *e)
 {
-    if (!strcmp(word, "base"))
-        return 0;
     char *sign = strchr(word, '=');
     if (sign && sign > word && !is_file(word)) {
         char *name = arena_strndup(&a->memory, word, (size_t)(sign - word));
@@ -184,6 +183,20 @@ static int take_word(struct arm *a, char *word, struct hone_error *e)
     if (strchr(word, '/') || *word == '-')
         return err_set(e, HONE_EINPUT, "arm: %s: no such file, and no name=value", word);
     return take_text(a, &a->commit, ARM_COMMIT, word);
+}
+
+static int take_word(struct arm *a, char *word, struct hone_error *e)
+{
+    unsigned before = a->declared;
+    const char *recipe = a->set.recipe;
+    if (!strcmp(word, "base"))
+        return 0;
+    a->declared = 0;
+    int rc = take_any(a, word, e);
+    if (a->set.recipe == recipe)
+        a->said |= a->declared;
+    a->declared |= before;
+    return rc;
 }
 
 /* The next word, unquoted in place; NULL at the end. */

@@ -34,6 +34,7 @@ struct arm {
     const char *commit; /* what `git=` named, to be built; NULL: none */
     const char **env;   /* "NAME=VALUE", NULL-terminated; NULL: none */
     unsigned declared;  /* of enum arm_word: in what it says that it differs */
+    unsigned said;      /* those of its own words, beside what its recipe declares */
     double limit_s;     /* a sample that is not done by then is an error: the program hangs; 0: none */
     int file;           /* the open binary, for arm_run; -1: not open */
     json_t *identity;   /* of its first sample: flat, names to texts; NULL: none yet */
@@ -94,6 +95,8 @@ int arm_command(const struct arm *a, const char *command, bool settings, const c
 
 /* Who an arm is: names and texts, from a row of `hone bench` and this process' environment (with the arm's own). */
 json_t *arm_identity(const struct arm *a, const json_t *row);
+/* What its words say beside gates and a recipe, as in ARM_WORDS: ["n_threads", "machine.features"]. NULL: no memory. */
+json_t *arm_said(const struct arm *a);
 /* Adds the SHA-256 of each library that the arm's program is linked with to its identity ("libraries.<name>"), as the system's loader names
  * them. Adds nothing where the loader does not tell. */
 int arm_identify_libraries(struct arm *a, struct hone_error *e);

@@ -313,13 +313,25 @@ int arm_identify_libraries(struct arm *a, struct hone_error *e)
     return rc;
 }
 
+static const char *const prefixes[] = {
+#define X(bit, prefix) prefix,
+    ARM_WORDS(X)
+#undef X
+};
+
+json_t *arm_said(const struct arm *a)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < ARM_N_WORDS && list; i++)
+        if ((a->said & ~(unsigned)ARM_GATES) >> i & 1 && json_array_append_new(list, json_string(prefixes[i]))) {
+            json_decref(list);
+            list = NULL;
+        }
+    return list;
+}
+
 static bool is_declared(const char *what, unsigned declared)
 {
-    static const char *const prefixes[] = {
-#define X(bit, prefix) prefix,
-        ARM_WORDS(X)
-#undef X
-    };
     for (int i = 0; i < ARM_N_WORDS; i++)
         if (declared >> i & 1 && starts_with(what, prefixes[i]))
             return true;

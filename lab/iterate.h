@@ -88,6 +88,7 @@ struct iteration {
     char *base_text, *plugins;                                  /* plugins: of base and candidate, a line each */
     struct recipe recipe;                                       /* the candidate */
     bool same_recipe;                                           /* as the base */
+    bool from_best;                                             /* the base is the best of the tier */
     char commit[65];                                            /* of the changed sources; "": none */
     const char *binary;                                         /* that runs the candidate */
     int64_t lease_until, renewed;                               /* monotonic, ns */

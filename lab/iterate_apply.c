@@ -107,6 +107,7 @@ static int find_base(struct iteration *it, struct hone_error *e)
     struct hone_error why = {0};
     int rc = it->tier ? recipe_best(it->journal, it->tier->name, it->tier->model, &best, e) : 0;
     const char *text = json_string_value(json_object_get(best, "text"));
+    it->from_best = text;
     if (!rc && text)
         it->base_text = strdup(text);
     else if (!rc && *field(it, "recipe") && !(it->base_text = read_file(field(it, "recipe"), &why)))

@@ -1,8 +1,9 @@
 /* iterate_judge.c: the steps that measure, in the order of their price, and what follows from what they recorded.
  *
  * What is wrong is not measured further: a speed of wrong output is no figure (unless --measure-wrong wants to see it). The
- * verdict of `ab` is derived from its samples, as everywhere. `verify` compares with the recipe that is to be beaten, `bench`
- * with the reference: a long line of small steps, each equal to the one before, cannot drift away unseen.
+ * verdict of `ab` is derived from its samples, as everywhere. `verify` compares with the best of the tier or, before there is
+ * one, with what hone does by itself; `bench` with the reference: a long line of small steps, each equal to the one before,
+ * cannot drift away unseen. The recipe that a task starts from is anybody's, so no tier takes it for a reference.
  *
  * Changed sources without a change of the recipe are compared as two programs. Such a change has no control of the same build,
  * so no tier can promote it; it is kept as a commit, and to merge it is a person's work. */
@@ -166,6 +167,15 @@ static const char *base_arm(struct iteration *it)
     return text ? text : it->base;
 }
 
+/* What the output is held to. Never the candidate itself. */
+static const char *reference_arm(struct iteration *it)
+{
+    bool two = it->commit[0] && it->same_recipe;
+    if (!it->tier || it->from_best || two)
+        return base_arm(it);
+    return json_array_size(json_object_get(it->recipe.content, "gates")) ? "base" : "kernel=ref";
+}
+
 static int run_verify(struct iteration *it, struct hone_error *e)
 {
     enum verify_class least = it->tier && it->tier->has_verify ? it->tier->least : VERIFY_QUALITY_EQUAL;
@@ -179,7 +189,7 @@ static int run_verify(struct iteration *it, struct hone_error *e)
     call_add(it, &l, "hone");
     call_add(it, &l, "verify");
     call_model(it, &l);
-    call_pair(it, &l, "--a", base_arm(it));
+    call_pair(it, &l, "--a", reference_arm(it));
     call_pair(it, &l, "--b", it->candidate);
     call_pair(it, &l, "--require", class);
     call_words(it, &l, it->o->words[ITERATE_verify]);

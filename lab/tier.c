@@ -3,6 +3,7 @@
 #include "lab/tier.h"
 
 #include "base/mmap.h"
+#include "model/utf8.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -49,6 +50,17 @@ static char *last_word(char *text)
     return space;
 }
 
+static const char *const ops[] = {">=", ">", "<=", "<"};
+
+char *tier_bench_text(const struct tier_bench *b, char *text, size_t size)
+{
+    char quantile[16];
+    snprintf(quantile, sizeof quantile, "p%.0f", 100 * b->quantile);
+    const char *name = b->quantile <= 0 ? "min" : b->quantile >= 1 ? "max" : !strcmp(quantile, "p50") ? "median" : quantile;
+    snprintf(text, size, "bench %.80s %s %s %.15g", b->series, name, ops[b->op], b->bound);
+    return text;
+}
+
 static int read_quantile(const char *word, double *q)
 {
     char *end;
@@ -69,21 +81,30 @@ static int read_quantile(const char *word, double *q)
     return 0;
 }
 
-/* SERIES STATISTIC OP NUMBER; the series has spaces. */
+/* SERIES STATISTIC OP NUMBER; the series has spaces, the operator has them or not. */
 static int read_bench(struct reading *r, struct tier *t, char *text)
 {
-    static const char *const ops[] = {">=", ">", "<=", "<"};
-    char *number = last_word(text), *op = number ? last_word(text) : NULL, *statistic = op ? last_word(text) : NULL, *end;
+    char *sign = text + strlen(text), *end;
     struct tier_bench b = {.line = r->line};
-    if (!statistic || !*text)
+    while (sign > text && (!*sign || !strchr("<>", *sign)))
+        sign--;
+    if (sign == text)
         return bad(r, "bench SERIES median|min|max|pN >=|>|<=|< NUMBER");
+    size_t n = sign[1] == '=' ? 2 : 1;
+    char *number = trim(sign + n);
+    while (strncmp(sign, ops[b.op], n) != 0 || ops[b.op][n])
+        b.op++;
+    *sign = 0;
+    text = trim(text);
+    if (*text && strchr("=<>", text[strlen(text) - 1]))
+        return bad(r, "bench: >=, >, <= and < are possible");
     b.bound = strtod(number, &end);
     if (end == number || *end || !isfinite(b.bound))
-        return bad(r, "bench: the bound is no number");
-    while (b.op <= TIER_LT && strcmp(op, ops[b.op]) != 0)
-        b.op++;
-    if (b.op > TIER_LT)
-        return bad(r, "bench: >=, >, <= and < are possible");
+        return bad(r, *number == '>' || *number == '<' || *number == '=' ? "bench: >=, >, <= and < are possible"
+                                                                         : "bench: the bound is no number");
+    char *statistic = last_word(text);
+    if (!statistic || !*text)
+        return bad(r, "bench SERIES median|min|max|pN >=|>|<=|< NUMBER");
     if (read_quantile(statistic, &b.quantile))
         return bad(r, "bench: median, min, max and p1 to p99 are possible");
     struct tier_bench *list = reallocarray(t->benches, (size_t)t->n_benches + 1, sizeof *list);
@@ -95,17 +116,31 @@ static int read_bench(struct reading *r, struct tier *t, char *text)
     return b.series ? 0 : no_memory(r);
 }
 
+/* All but bench are said once. */
+static bool stands_already(const struct tier *t, const char *word)
+{
+    return !strcmp(word, "model")       ? t->model != NULL
+           : !strcmp(word, "verify")    ? t->has_verify
+           : !strcmp(word, "ab")        ? t->has_ab
+           : !strcmp(word, "fallbacks") ? t->no_fallbacks
+                                        : !strcmp(word, "weights") && t->weights_may_change;
+}
+
 static int read_statement(struct reading *r, struct tier *t, const char *word, char *rest)
 {
-    if (!strcmp(word, "model") && *rest && !t->model)
+    char text[80];
+    snprintf(text, sizeof text, "%.20s stands twice in this tier", word);
+    if (stands_already(t, word))
+        return bad(r, text);
+    if (!strcmp(word, "model") && *rest)
         return (t->model = strdup(rest)) ? 0 : no_memory(r);
     if (!strcmp(word, "bench"))
         return read_bench(r, t, rest);
-    if (!strcmp(word, "verify") && !t->has_verify && !verify_class_find(rest, &t->least) && t->least < VERIFY_DIFFERENT) {
+    if (!strcmp(word, "verify") && !verify_class_find(rest, &t->least) && t->least < VERIFY_DIFFERENT) {
         t->has_verify = true;
         return 0;
     }
-    if (!strcmp(word, "ab") && !t->has_ab && (!strcmp(rest, "win") || !strcmp(rest, "no-loss"))) {
+    if (!strcmp(word, "ab") && (!strcmp(rest, "win") || !strcmp(rest, "no-loss"))) {
         t->has_ab = true;
         t->ab_win = !strcmp(rest, "win");
         return 0;
@@ -119,8 +154,7 @@ static int read_statement(struct reading *r, struct tier *t, const char *word, c
         return 0;
     }
     return bad(r, "a statement is tier NAME, model TEXT, bench SERIES STATISTIC OP NUMBER, verify CLASS, ab win|no-loss, "
-                  "fallbacks 0 or weights "
-                  "may-change, each but bench once");
+                  "fallbacks 0 or weights may-change, each but bench once");
 }
 
 static int begin_tier(struct reading *r, const char *name)
@@ -156,6 +190,10 @@ int tiers_parse(struct tiers *t, const char *text, const char *path, struct hone
     for (char *p = own, *end; p && !rc; p = end, r.line++) {
         if ((end = strchr(p, '\n')))
             *end++ = 0;
+        if (utf8_fault(p, strlen(p)) < strlen(p)) {
+            rc = bad(&r, "no UTF-8");
+            break;
+        }
         p[strcspn(p, "#")] = 0;
         char *word = trim(p), *rest = word + strcspn(word, " \t");
         if (!*word)

@@ -3,10 +3,10 @@
  *   tier decode
  *       model smollm2                     only runs of models with this in their name, or at the start of their hash
  *       bench tg64 t/s median >= 54       the newest bench run's median (or min, max, p1 to p99) of that series
- *       verify token-identical            the newest verify run with the recipe as its candidate says this class or a better
- * one ab win                            the newest comparison with the recipe as a candidate says win; or: no-loss fallbacks 0
- * the bench run has no node on a reference weights may-change                without it the weights read a token must be those
- * of the reference
+ *       verify token-identical            the newest verify run with the recipe as side B says this class or a better one
+ *       ab win                            the newest comparison with the recipe as a candidate says win; or: no-loss
+ *       fallbacks 0                       the bench run has no node on a reference
+ *       weights may-change                without it the weights read a token must be those of the reference
  *
  * Runs count when they are of the recipe, of one build (that of the newest comparison, or of the newest run), ended by
  * themselves and are not superseded. Verdicts of comparisons are derived again from their samples. */
@@ -41,6 +41,8 @@ struct tiers {
 int tiers_read(struct tiers *t, const char *path, struct hone_error *e);
 int tiers_parse(struct tiers *t, const char *text, const char *path, struct hone_error *e);
 void tiers_free(struct tiers *t);
+/* The rule as it is written. Returns text. */
+char *tier_bench_text(const struct tier_bench *b, char *text, size_t size);
 const struct tier *tiers_find(const struct tiers *t, const char *name); /* or NULL */
 
 /* What a promotion asks beyond the tier's rules. */
@@ -70,6 +72,8 @@ struct tier_result {
  * case. */
 int tier_check(struct tier_result *out, const struct tier *t, const struct recipe *r, struct journal *j,
                const struct tier_claim *claim, struct hone_error *e);
+/* Whether a run is a bench run of the recipe, a verify run with it as side B, or a comparison with it as a candidate. */
+int tier_run_is_of(struct journal *j, const struct recipe *r, int64_t run, bool *is, struct hone_error *e);
 void tier_result_free(struct tier_result *r);
 json_t *tier_result_json(const struct tier_result *r);
 

@@ -6,7 +6,7 @@
  * as far as the chain is.
  *
  * The newest run counts, also when it is worse than an older one: choosing among runs is how noise becomes a record. */
-#include "lab/tier.h"
+#include "lab/tier_judging.h"
 
 #include "lab/journal_judge.h"
 #include "lab/stats.h"
@@ -18,20 +18,11 @@
 #include <string.h>
 #include <time.h>
 
-enum { BENCH, VERIFY, AB, N_KINDS };
+/* The widest margin within which slower is no loss, the lowest level of an interval that decides. */
+#define MOST_MARGIN 0.02
+#define LEAST_LEVEL 0.99
+#define ROUNDED     (1 + 1e-6) /* options are floats */
 static const char *const kinds[N_KINDS] = {"bench", "verify", "ab"};
-
-struct judging {
-    struct tier_result *out;
-    const struct tier *tier;
-    const struct recipe *recipe;
-    struct journal *j;
-    const struct tier_claim *claim;
-    json_t *runs[N_KINDS]; /* NULL: none; owned */
-    int candidate;         /* of the comparison: 1, 2, ... */
-    json_t *arms;          /* of the comparison: identities; owned */
-    struct hone_error *e;
-};
 
 const char *tier_answer_name(enum tier_answer a)
 {
@@ -39,21 +30,12 @@ const char *tier_answer_name(enum tier_answer a)
     return names[a];
 }
 
-static const char *text_of(const json_t *o, const char *key)
-{
-    const char *s = json_string_value(json_object_get(o, key));
-    return s ? s : "";
-}
-
 static int64_t id_of(const json_t *run)
 {
     return json_integer_value(json_object_get(run, "id"));
 }
 
-static int say(struct judging *g, enum tier_answer answer, const json_t *run, const char *rule, const char *format, ...)
-    __attribute__((format(printf, 5, 6)));
-
-static int say(struct judging *g, enum tier_answer answer, const json_t *run, const char *rule, const char *format, ...)
+int tier_say(struct judging *g, enum tier_answer answer, const json_t *run, const char *rule, const char *format, ...)
 {
     struct tier_result *o = g->out;
     if (o->n == o->cap) {
@@ -78,7 +60,7 @@ static int say(struct judging *g, enum tier_answer answer, const json_t *run, co
 /* ---- choosing runs */
 
 /* A list within the run's notes: "sides" of verify, "identities" of ab. New reference or NULL. */
-static int noted(struct judging *g, const json_t *run, const char *key, json_t **list)
+int tier_noted(struct judging *g, const json_t *run, const char *key, json_t **list)
 {
     json_t *notes = NULL, *note;
     size_t i;
@@ -117,7 +99,7 @@ static int is_of_recipe(struct judging *g, int kind, const json_t *run, bool *is
 {
     json_t *list = NULL;
     *is = kind == BENCH && recipe_is(g->recipe, json_object_get(run, "recipe"));
-    int rc = kind == BENCH ? 0 : noted(g, run, kind == VERIFY ? "sides" : "identities", &list);
+    int rc = kind == BENCH ? 0 : tier_noted(g, run, kind == VERIFY ? "sides" : "identities", &list);
     if (kind == VERIFY)
         *is = recipe_is(g->recipe, json_object_get(json_array_get(list, 1), "recipe"));
     for (size_t i = 1; kind == AB && i < json_array_size(list) && !*is; i++)
@@ -128,6 +110,20 @@ static int is_of_recipe(struct judging *g, int kind, const json_t *run, bool *is
             g->arms = json_incref(list);
         }
     json_decref(list);
+    return rc;
+}
+
+int tier_run_is_of(struct journal *j, const struct recipe *r, int64_t run, bool *is, struct hone_error *e)
+{
+    struct judging g = {.recipe = r, .j = j, .e = e};
+    json_t *one = NULL;
+    *is = false;
+    int rc = journal_get(j, run, &one, e);
+    for (int k = 0; k < N_KINDS && !rc && !*is; k++)
+        if (!strcmp(text_of(one, "kind"), kinds[k]))
+            rc = is_of_recipe(&g, k, one, is);
+    json_decref(one);
+    json_decref(g.arms);
     return rc;
 }
 
@@ -158,20 +154,19 @@ static int choose(struct judging *g, int kind)
 
 static int check_bench(struct judging *g, const struct tier_bench *b)
 {
-    static const char *const ops[] = {">=", ">", "<=", "<"};
     const json_t *run = g->runs[BENCH];
     struct journal_series_list l = {0};
     const struct journal_series *found = NULL;
     char rule[160];
-    snprintf(rule, sizeof rule, "bench %.80s p%g %s %g", b->series, 100 * b->quantile, ops[b->op], b->bound);
+    tier_bench_text(b, rule, sizeof rule);
     if (!run)
-        return say(g, TIER_NONE, NULL, rule, "no bench run of this recipe");
+        return tier_say(g, TIER_NONE, NULL, rule, "no bench run of this recipe");
     int rc = journal_series(g->j, id_of(run), &l, g->e);
     for (size_t i = 0; i < l.n && !found; i++)
         if (fnmatch(b->series, l.list[i].name, 0) == 0)
             found = &l.list[i];
     if (!rc && !found)
-        rc = say(g, TIER_NONE, run, rule, "the run has no such series");
+        rc = tier_say(g, TIER_NONE, run, rule, "the run has no such series");
     if (!rc && found) {
         stats_sort(found->values, found->n);
         double x = stats_quantile(found->values, found->n, b->quantile);
@@ -179,7 +174,7 @@ static int check_bench(struct judging *g, const struct tier_bench *b)
                      : b->op == TIER_GT ? x > b->bound
                      : b->op == TIER_LE ? x <= b->bound
                                         : x < b->bound;
-        rc = say(g, meets ? TIER_PASS : TIER_FAIL, run, rule, "%.6g of %zu samples", x, found->n);
+        rc = tier_say(g, meets ? TIER_PASS : TIER_FAIL, run, rule, "%.6g of %zu samples", x, found->n);
     }
     journal_series_free(&l);
     return rc;
@@ -190,10 +185,32 @@ static int check_fallbacks(struct judging *g)
     const json_t *run = g->runs[BENCH],
                  *list = json_object_get(json_object_get(json_object_get(run, "end"), "row"), "fallbacks");
     if (!json_is_array(list))
-        return say(g, TIER_NONE, run, "fallbacks 0", run ? "the run does not say" : "no bench run of this recipe");
+        return tier_say(g, TIER_NONE, run, "fallbacks 0", run ? "the run does not say" : "no bench run of this recipe");
     size_t n = json_array_size(list);
-    return say(g, n ? TIER_FAIL : TIER_PASS, run, "fallbacks 0", "%zu ops on their reference", n);
+    return tier_say(g, n ? TIER_FAIL : TIER_PASS, run, "fallbacks 0", "%zu ops on their reference", n);
 }
+
+/* The run's own word on what it measured: it held the output to the reference's. */
+static int check_bench_output(struct judging *g)
+{
+    static const char rule[] = "bench output";
+    const json_t *run = g->runs[BENCH], *row = json_object_get(json_object_get(run, "end"), "row");
+    const char *is = text_of(row, "verdict"), *reason = text_of(json_object_get(row, "correctness"), "reason");
+    if (!run)
+        return 0;
+    if (!strcmp(is, "different"))
+        return tier_say(g, TIER_FAIL, run, rule, "wrong, however fast: beside the reference, the output is different%s%.250s",
+                        *reason ? ": " : "", reason);
+    if (json_is_false(json_object_get(row, "deterministic")))
+        return tier_say(g, TIER_FAIL, run, rule, "two runs of it gave two outputs");
+    if (*text_of(row, "error"))
+        return tier_say(g, TIER_FAIL, run, rule, "it failed: %.250s", text_of(row, "error"));
+    if (!*is || !strcmp(is, "unverified"))
+        return g->claim->promote ? tier_say(g, TIER_NONE, run, rule, "a speed without a verdict: it was not verified") : 0;
+    return tier_say(g, TIER_PASS, run, rule, "%.60s", is);
+}
+
+/* ---- more rules */
 
 static double weights_of(const json_t *verdict, const char *side)
 {
@@ -209,15 +226,22 @@ static int check_verify(struct judging *g, bool must, enum verify_class least)
     if (!must)
         return 0;
     if (!run)
-        return say(g, TIER_NONE, NULL, rule, "no verify run with this recipe as its candidate: the output is not verified");
+        return tier_say(g, TIER_NONE, NULL, rule,
+                        "no verify run with this recipe as its candidate: the output is not verified");
     if (verify_class_find(text_of(verdict, "verdict"), &is))
-        return say(g, TIER_NONE, run, rule, "the run came to no verdict");
+        return tier_say(g, TIER_NONE, run, rule, "the run came to no verdict");
+    const json_t *bounds = json_object_get(verdict, "bounds");
+    double kl = json_number_value(json_object_get(bounds, "kl")), loss = json_number_value(json_object_get(bounds, "loss"));
+    if (is == VERIFY_QUALITY_EQUAL && !(kl <= VERIFY_KL_BOUND * ROUNDED && loss <= VERIFY_LOSS_BOUND * ROUNDED))
+        return tier_say(g, TIER_FAIL, run, rule,
+                        "its bounds were widened: %.3g nats and %.3g of loss, where %.3g and %.3g are equal", kl, loss,
+                        VERIFY_KL_BOUND, VERIFY_LOSS_BOUND);
     if (is > least) {
         const char *reason = json_string_value(json_array_get(json_object_get(verdict, "reasons"), 0));
-        return say(g, TIER_FAIL, run, rule, "wrong, however fast: the output is %s%s%.250s", verify_class_name(is),
-                   reason ? ": " : "", reason ? reason : "");
+        return tier_say(g, TIER_FAIL, run, rule, "wrong, however fast: the output is %s%s%.250s", verify_class_name(is),
+                        reason ? ": " : "", reason ? reason : "");
     }
-    return say(g, TIER_PASS, run, rule, "%s", verify_class_name(is));
+    return tier_say(g, TIER_PASS, run, rule, "%s", verify_class_name(is));
 }
 
 /* Fewer bytes of weights are another model; so a gain by them is none of the recipe's. */
@@ -228,54 +252,79 @@ static int check_weights(struct judging *g)
     if (!g->runs[VERIFY] || g->tier->weights_may_change)
         return 0;
     if (!(a > 0) || !(b > 0))
-        return say(g, TIER_NONE, g->runs[VERIFY], "weights the same", "the run does not say how many bytes are read");
+        return tier_say(g, TIER_NONE, g->runs[VERIFY], "weights the same", "the run does not say how many bytes are read");
     bool same = a <= b && a >= b;
-    return say(g, same ? TIER_PASS : TIER_FAIL, g->runs[VERIFY], "weights the same",
-               "%.0f bytes a token in the reference, %.0f here%s", a, b, same ? "" : ": the weights themselves were changed");
+    return tier_say(g, same ? TIER_PASS : TIER_FAIL, g->runs[VERIFY], "weights the same",
+                    "%.0f bytes a token in the reference, %.0f here%s", a, b,
+                    same ? "" : ": the weights themselves were changed");
+}
+
+/* Whoever compares says how sure a verdict must be and what does not matter; a tier takes no word for more than it says. */
+static int check_words(struct judging *g, const json_t *run, const char *rule, bool *told)
+{
+    json_t *notes = NULL, *note;
+    size_t i;
+    int rc = journal_records(g->j, id_of(run), "note", &notes, g->e);
+    json_array_foreach(notes, i, note)
+    {
+        const json_t *rules = json_object_get(json_object_get(note, "body"), "rules");
+        double margin = json_number_value(json_object_get(rules, "margin")),
+               level = json_number_value(json_object_get(rules, "level"));
+        if (rc || *told || !rules || (margin <= MOST_MARGIN * ROUNDED && level * ROUNDED >= LEAST_LEVEL))
+            continue;
+        *told = true;
+        rc = tier_say(g, TIER_FAIL, run, rule,
+                      "decided at %.4g %% with a margin of %.3g %%; at least %.3g %% and at most %.3g %% are asked",
+                      100 * level, 100 * margin, 100 * LEAST_LEVEL, 100 * MOST_MARGIN);
+    }
+    json_decref(notes);
+    return rc;
 }
 
 static int check_ab(struct judging *g, bool must, bool win)
 {
     const json_t *run = g->runs[AB];
     json_t *verdict = NULL;
-    bool agrees = true;
+    bool agrees = true, told = false;
     const char *rule = win ? "ab win" : "ab no-loss";
     if (!must)
         return 0;
     if (!run)
-        return say(g, TIER_NONE, NULL, rule, "no comparison with this recipe as a candidate: there is no control");
-    int rc = journal_rederive(g->j, run, &verdict, &agrees, g->e);
+        return tier_say(g, TIER_NONE, NULL, rule, "no comparison with this recipe as a candidate: there is no control");
+    int rc = check_words(g, run, rule, &told);
+    if (rc || told)
+        return rc;
+    rc = journal_rederive(g->j, run, &verdict, &agrees, g->e);
     if (!rc) {
         const json_t *standing = json_array_get(json_object_get(verdict, "standings"), (size_t)(g->candidate - 1));
         const char *outcome = text_of(standing, "outcome");
         bool meets = !strcmp(outcome, "win") || (!win && !strcmp(outcome, "no difference"));
         double gain =
             json_number_value(json_object_get(json_object_get(json_object_get(standing, "result"), "gain"), "centre"));
-        rc = !agrees     ? say(g, TIER_FAIL, run, rule, "the verdict that was recorded is not what its samples say")
-             : !*outcome ? say(g, TIER_NONE, run, rule, "the comparison came to no end")
-                         : say(g, meets ? TIER_PASS : TIER_FAIL, run, rule, "%s (%+.2f %%)", outcome, 100 * gain);
+        rc = !agrees     ? tier_say(g, TIER_FAIL, run, rule, "the verdict that was recorded is not what its samples say")
+             : !*outcome ? tier_say(g, TIER_NONE, run, rule, "the comparison came to no end")
+                         : tier_say(g, meets ? TIER_PASS : TIER_FAIL, run, rule, "%s (%+.2f %%)", outcome, 100 * gain);
     }
     json_decref(verdict);
     return rc;
 }
 
+/* The recipe that is the best of the tier so far. */
+static int find_best(struct judging *g)
+{
+    int rc = recipe_best(g->j, g->tier->name, g->tier->model, &g->best, g->e);
+    return !rc && g->best ? recipe_parse(&g->best_recipe, text_of(g->best, "text"), "best", g->e) : rc;
+}
+
 /* Whoever is to replace the best must have been compared with it. */
 static int check_against_best(struct judging *g)
 {
-    json_t *best = NULL;
-    struct recipe r = {0};
-    if (!g->claim->promote || !g->runs[AB])
+    if (!g->claim->promote || !g->runs[AB] || !g->best || !strcmp(g->best_recipe.hash, g->recipe->hash))
         return 0;
-    int rc = recipe_best(g->j, g->tier->name, g->tier->model, &best, g->e);
-    if (!rc && best && !(rc = recipe_parse(&r, text_of(best, "text"), "best", g->e)) && strcmp(r.hash, g->recipe->hash) != 0) {
-        bool against = arm_is(&r, json_array_get(g->arms, 0));
-        rc = say(g, against ? TIER_PASS : TIER_FAIL, g->runs[AB], "against the best",
-                 "the comparison's base is %sthe recipe that run %lld promoted", against ? "" : "not ",
-                 (long long)json_integer_value(json_object_get(best, "run")));
-    }
-    recipe_free(&r);
-    json_decref(best);
-    return rc;
+    bool against = arm_is(&g->best_recipe, json_array_get(g->arms, 0));
+    return tier_say(g, against ? TIER_PASS : TIER_FAIL, g->runs[AB], "against the best",
+                    "the comparison's base is %sthe recipe that run %lld promoted", against ? "" : "not ",
+                    (long long)json_integer_value(json_object_get(g->best, "run")));
 }
 
 /* ---- the build */
@@ -294,11 +343,11 @@ static int check_builds(struct judging *g)
         const char *a = text_of(json_array_get(g->arms, 0), "build.binary");
         binary = text_of(json_array_get(g->arms, (size_t)g->candidate), "build.binary");
         if (!*a || strcmp(a, binary) != 0)
-            return say(g, TIER_FAIL, g->runs[AB], "same-build control",
-                       "the comparison's base is another program (%.12s, not %.12s): no control", a, binary);
+            return tier_say(g, TIER_FAIL, g->runs[AB], "same-build control",
+                            "the comparison's base is another program (%.12s, not %.12s): no control", a, binary);
         first = g->runs[AB];
     } else if (g->claim->promote) {
-        return say(g, TIER_NONE, NULL, "same-build control", "no comparison with this recipe as a candidate");
+        return tier_say(g, TIER_NONE, NULL, "same-build control", "no comparison with this recipe as a candidate");
     }
     for (int k = 0; k < N_KINDS; k++) {
         if (!g->runs[k])
@@ -308,19 +357,19 @@ static int check_builds(struct judging *g)
             binary = binary_of(first);
         }
         if (strcmp(binary_of(g->runs[k]), binary) != 0)
-            return say(g, TIER_FAIL, g->runs[k], "one build", "its program is another (%.12s, not %.12s of run %lld)",
-                       binary_of(g->runs[k]), binary, (long long)id_of(first));
+            return tier_say(g, TIER_FAIL, g->runs[k], "one build", "its program is another (%.12s, not %.12s of run %lld)",
+                            binary_of(g->runs[k]), binary, (long long)id_of(first));
     }
     json_t *sides = NULL;
-    int rc = g->runs[VERIFY] ? noted(g, g->runs[VERIFY], "sides", &sides) : 0;
+    int rc = g->runs[VERIFY] ? tier_noted(g, g->runs[VERIFY], "sides", &sides) : 0;
     bool own = !sides || json_is_true(json_object_get(json_array_get(sides, 1), "this_build"));
     json_decref(sides);
     snprintf(g->out->binary, sizeof g->out->binary, "%s", binary);
     if (!rc && !own)
-        return say(g, TIER_FAIL, g->runs[VERIFY], "one build",
-                   "what was verified is another program than the one that was measured");
+        return tier_say(g, TIER_FAIL, g->runs[VERIFY], "one build",
+                        "what was verified is another program than the one that was measured");
     return rc      ? rc
-           : first ? say(g, TIER_PASS, first, g->runs[AB] ? "same-build control" : "one build", "program %.12s", binary)
+           : first ? tier_say(g, TIER_PASS, first, g->runs[AB] ? "same-build control" : "one build", "program %.12s", binary)
                    : 0;
 }
 
@@ -338,7 +387,8 @@ static int check_model(struct judging *g)
             snprintf(g->out->model, sizeof g->out->model, "%s", hash);
         }
         if (strcmp(hash, g->out->model) != 0)
-            return say(g, TIER_FAIL, run, "one model", "its model is another than that of run %lld", (long long)id_of(first));
+            return tier_say(g, TIER_FAIL, run, "one model", "its model is another than that of run %lld",
+                            (long long)id_of(first));
     }
     return 0;
 }
@@ -363,20 +413,20 @@ static int check_age(struct judging *g, int kind)
     if (dirty)
         *dirty = 0;
     if (g->claim->commit && (strlen(commit) < 7 || strncmp(commit, g->claim->commit, strlen(commit)) != 0))
-        return say(g, TIER_FAIL, run, "build", "stale: its program was built from %s, not from %.12s",
-                   *commit ? commit : "an unknown commit", g->claim->commit);
+        return tier_say(g, TIER_FAIL, run, "build", "stale: its program was built from %s, not from %.12s",
+                        *commit ? commit : "an unknown commit", g->claim->commit);
     if (dirty && g->claim->commit)
-        return say(g, TIER_FAIL, run, "build", "its program has changes that are not in %.12s", g->claim->commit);
+        return tier_say(g, TIER_FAIL, run, "build", "its program has changes that are not in %.12s", g->claim->commit);
     if (!g->claim->commit_time || g->claim->commit_time(g->claim->user, g->claim->commit ? g->claim->commit : commit, &made))
         return 0;
     if (seconds_of(text_of(run, "at")) < made)
-        return say(g, TIER_FAIL, run, "build", "stale: it ran before the commit %.12s that it claims was made", commit);
+        return tier_say(g, TIER_FAIL, run, "build", "stale: it ran before the commit %.12s that it claims was made", commit);
     int64_t written = json_integer_value(json_object_get(json_object_get(run, "state"), "binary_written"));
     if (written > 0 && written / 1000 < made) {
         char at[32];
         journal_time(written, at);
-        return say(g, TIER_FAIL, run, "build",
-                   "stale: its program file is of %.19s, older than the commit %.12s that it claims", at, commit);
+        return tier_say(g, TIER_FAIL, run, "build",
+                        "stale: its program file is of %.19s, older than the commit %.12s that it claims", at, commit);
     }
     return 0;
 }
@@ -387,16 +437,19 @@ static int judge(struct judging *g)
 {
     const struct tier *t = g->tier;
     bool promote = g->claim->promote;
-    int rc = 0;
+    int rc = find_best(g);
     for (int k = 0; k < N_KINDS && !rc; k++)
         rc = choose(g, k);
     for (int i = 0; i < t->n_benches && !rc; i++)
         rc = check_bench(g, &t->benches[i]);
     if (!rc && t->no_fallbacks)
         rc = check_fallbacks(g);
+    rc = rc ? rc : check_bench_output(g);
     rc = rc ? rc : check_verify(g, t->has_verify || promote, t->has_verify ? t->least : VERIFY_QUALITY_EQUAL);
+    rc = rc ? rc : tier_check_sides(g);
     rc = rc ? rc : check_weights(g);
     rc = rc ? rc : check_ab(g, t->has_ab || promote, t->has_ab && t->ab_win);
+    rc = rc ? rc : tier_check_arms(g);
     rc = rc ? rc : check_against_best(g);
     rc = rc ? rc : check_builds(g);
     rc = rc ? rc : check_model(g);
@@ -417,31 +470,12 @@ int tier_check(struct tier_result *out, const struct tier *t, const struct recip
     for (int k = 0; k < N_KINDS; k++)
         json_decref(g.runs[k]);
     json_decref(g.arms);
+    json_decref(g.best);
+    recipe_free(&g.best_recipe);
     if (rc) {
         out->passes = false;
         if (e)
             *e = own;
     }
     return rc;
-}
-
-void tier_result_free(struct tier_result *r)
-{
-    free(r->rules);
-    *r = (struct tier_result){0};
-}
-
-json_t *tier_result_json(const struct tier_result *r)
-{
-    json_t *rules = json_array(), *runs = json_object();
-    for (int i = 0; i < r->n; i++)
-        json_array_append_new(rules, json_pack("{s:s, s:s, s:o, s:s}", "rule", r->rules[i].rule, "answer",
-                                               tier_answer_name(r->rules[i].answer), "run",
-                                               r->rules[i].run ? json_integer((json_int_t)r->rules[i].run) : json_null(), "why",
-                                               r->rules[i].why));
-    for (int k = 0; k < N_KINDS; k++)
-        if (r->runs[k])
-            json_object_set_new(runs, kinds[k], json_integer((json_int_t)r->runs[k]));
-    return json_pack("{s:b, s:o, s:o, s:s, s:s}", "passes", r->passes, "rules", rules, "runs", runs, "model", r->model,
-                     "binary", r->binary);
 }

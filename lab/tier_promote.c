@@ -1,10 +1,35 @@
 /* tier_promote.c: a promotion is a record, with the text of the recipe in it: the file that was promoted may be edited
  * tomorrow. It is a run of its own, of the model, machine and build of the runs that it rests on, so that lists and filters
- * find it like any other. */
+ * find it like any other. What was looked at and what came of it stands there as JSON, as `tier check -o json` prints it. */
 #include "lab/tier.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+void tier_result_free(struct tier_result *r)
+{
+    free(r->rules);
+    *r = (struct tier_result){0};
+}
+
+json_t *tier_result_json(const struct tier_result *r)
+{
+    static const char *const kinds[] = {"bench", "verify", "ab"};
+    json_t *rules = json_array(), *runs = json_object();
+    for (int i = 0; i < r->n; i++)
+        json_array_append_new(rules, json_pack("{s:s, s:s, s:o, s:s}", "rule", r->rules[i].rule, "answer",
+                                               tier_answer_name(r->rules[i].answer), "run",
+                                               r->rules[i].run ? json_integer((json_int_t)r->rules[i].run) : json_null(), "why",
+                                               r->rules[i].why));
+    for (int k = 0; k < 3; k++)
+        if (r->runs[k])
+            json_object_set_new(runs, kinds[k], json_integer((json_int_t)r->runs[k]));
+    return json_pack("{s:b, s:o, s:o, s:s, s:s}", "passes", r->passes, "rules", rules, "runs", runs, "model", r->model,
+                     "binary", r->binary);
+}
+
+/* ---- the record */
 
 /* What took part in a run, as it was stored: without the hash that reading adds. */
 static json_t *stored(const json_t *run, const char *key)

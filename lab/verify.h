@@ -35,6 +35,10 @@ const char *verify_class_name(enum verify_class c);
 /* By name ("token-identical"): 0, or -1. */
 int verify_class_find(const char *name, enum verify_class *c);
 
+/* What equal quality means unless somebody asks for a wider word: nats; ln of the ratio of perplexities. */
+#define VERIFY_KL_BOUND 0.01
+#define VERIFY_LOSS_BOUND 0.02
+
 struct verify_options {
     int n_texts;                  /* of lab/texts.h, at most N_TEXTS */
     size_t prompt_tokens;         /* of each at most; at least 2 */

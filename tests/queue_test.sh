@@ -27,8 +27,10 @@ grep -q 'run [0-9]* .*check' out || fail "the brief lacks the run: $(cat out)"
 grep -q 'fuse.mlp=off' out || fail "the brief lacks the recipe"
 grep -q 'switch it off' out || fail "the brief lacks the work"
 expect 1 'holds no lease' "$hone" queue done 1 --token wrong-token
-expect 0 'task 1: done' env HONE_TOKEN="$token" "$hone" queue done 1 --run 1 'no gain'
-expect 0 'already' "$hone" queue done 1 --token "$token" --run 1 'no gain'
+run=$("$hone" journal list --kind check --limit 1 -o jsonl | sed -n 's/^{"id":\([0-9]*\),.*/\1/p')
+expect 3 'no record 9999' "$hone" queue done 1 --token "$token" --run 9999 'no gain'
+expect 0 'task 1: done' env HONE_TOKEN="$token" "$hone" queue done 1 --run "$run" 'no gain'
+expect 0 'already' "$hone" queue done 1 --token "$token" --run "$run" 'no gain'
 expect 1 "the supervisor's" "$hone" queue approve 1
 unset HONE_ROLE
 expect 0 'waiting for approval' "$hone" queue list --status done

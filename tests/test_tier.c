@@ -19,7 +19,11 @@ static const char recipe_text[] = "fuse.mlp=off\n";
 /* What a journal says of the recipe; the fields are what tests spoil. */
 struct story {
     const char *commit, *bench_binary, *control_binary, *verify_class, *base_gates, *model;
-    double speed, gain, weights_b;
+    double speed, gain, weights_b, kl_bound, margin, level;
+    const char *output;                /* what the bench run says of its own */
+    const char *reference;             /* gate of verify's side A */
+    const char *told_side, *told_base; /* beside the recipe: side B of verify, the base of ab */
+    const char *base_mask;
     int64_t written; /* the program's file, in milliseconds since 1970; 0: the record does not say */
     bool no_ab, no_verify, this_build;
 };
@@ -29,9 +33,15 @@ static const struct story good = {.commit = "abcdef123456",
                                   .verify_class = "token-identical",
                                   .base_gates = "[]",
                                   .model = "smollm2-135m",
+                                  .output = "token-identical",
+                                  .reference = "kernel=ref",
+                                  .base_mask = "avx2",
                                   .speed = 60,
                                   .gain = 0.05,
                                   .weights_b = 1000,
+                                  .kl_bound = 0.01,
+                                  .margin = 0.005,
+                                  .level = 0.99,
                                   .this_build = true};
 
 static int64_t begin_run(struct journal *j, const char *kind, const struct story *s, const char *binary, const char *gates)
@@ -78,18 +88,20 @@ static void write_bench(struct journal *j, const struct story *s)
     int64_t run = begin_run(j, "bench", s, s->bench_binary, "fuse.mlp=off");
     for (int i = -2; i <= 2; i++)
         sample_ok(j, run, "tg64 t/s", s->speed + i);
-    end_with(j, run, json_pack("{s:s, s:{s:[]}}", "status", "done", "row", "fallbacks"));
+    end_with(j, run, json_pack("{s:s, s:{s:[], s:s}}", "status", "done", "row", "fallbacks", "verdict", s->output));
 }
 
 static void write_verify(struct journal *j, const struct story *s)
 {
     int64_t run = begin_run(j, "verify", s, "b1", NULL);
+    json_t *told = s->told_side ? json_pack("[s]", s->told_side) : json_array();
     note(j, run, "note",
-         json_pack("{s:[{s:{s:[]}, s:b}, {s:{s:[s]}, s:b}]}", "sides", "recipe", "gates", "this_build", 1, "recipe", "gates",
-                   "fuse.mlp=off", "this_build", s->this_build));
+         json_pack("{s:[{s:{s:[s]}, s:b, s:[]}, {s:{s:[s]}, s:b, s:o}]}", "sides", "recipe", "gates", s->reference,
+                   "this_build", 1, "said", "recipe", "gates", "fuse.mlp=off", "this_build", s->this_build, "said", told));
     note(j, run, "verdict",
-         json_pack("{s:s, s:[s], s:{s:{s:i}}, s:{s:{s:f}}}", "verdict", s->verify_class, "reasons", "token 3 of text 1 differs",
-                   "a", "weights_per_token", "bytes", 1000, "b", "weights_per_token", "bytes", s->weights_b));
+         json_pack("{s:s, s:[s], s:{s:{s:i}}, s:{s:{s:f}}, s:{s:f, s:f}}", "verdict", s->verify_class, "reasons",
+                   "token 3 of text 1 differs", "a", "weights_per_token", "bytes", 1000, "b", "weights_per_token", "bytes",
+                   s->weights_b, "bounds", "kl", s->kl_bound, "loss", 0.02));
     end_with(j, run, json_pack("{s:s}", "status", "done"));
 }
 
@@ -100,10 +112,14 @@ static void write_ab(struct journal *j, const struct story *s)
     struct contest c = {.n_candidates = 1};
     int64_t run = begin_run(j, "ab", s, "b1", NULL);
     m.rules.blocks = 20;
+    m.rules.margin = s->margin;
+    m.rules.level = s->level;
+    json_t *told = s->told_base ? json_pack("[s]", s->told_base) : json_array();
     note(j, run, "note",
-         json_pack("{s:[{s:s, s:s, s:s}, {s:s, s:s, s:s}]}", "identities", "build.binary", s->control_binary, "recipe.gates",
-                   s->base_gates, "type_k", "f16", "build.binary", "b1", "recipe.gates", "[\"fuse.mlp=off\"]", "type_k",
-                   "f16"));
+         json_pack("{s:[{s:s, s:s, s:s, s:s}, {s:s, s:s, s:s, s:s}], s:[o, []]}", "identities", "build.binary",
+                   s->control_binary, "recipe.gates", s->base_gates, "type_k", "f16", "machine.features", s->base_mask,
+                   "build.binary", "b1", "recipe.gates", "[\"fuse.mlp=off\"]", "type_k", "f16", "machine.features", "avx2",
+                   "said", told));
     assert_int_equal(ab_record_match(j, run, 0, &m, &c, &e), 0);
     for (int block = 0; block < 20; block++)
         for (int p = 0; p < AB_BLOCK; p++) {
@@ -188,7 +204,7 @@ static void rules_fail_with_figures(void **state)
     (void)state;
     struct story s = good;
     s.speed = 40;
-    refused(&s, &promote, "fail|bench tg64 t/s p50 >= 54|40 of 5 samples");
+    refused(&s, &promote, "fail|bench tg64 t/s median >= 54|40 of 5 samples");
     s = good;
     s.gain = 0;
     refused(&s, &promote, "fail|ab win|no difference");
@@ -207,9 +223,65 @@ static void fast_but_wrong(void **state)
     refused(&s, &promote, "wrong, however fast: the output is different: token 3");
     s.verify_class = "quality-equal";
     refused(&s, &promote, "fail|verify token-identical");
+    s.kl_bound = 5;
+    refused(&s, &promote, "its bounds were widened: 5 nats");
     s = good;
     s.no_verify = true;
     refused(&s, &promote, "the output is not verified");
+}
+
+/* The bench run held its output to the reference's, whatever a verify of another side said. */
+static void the_bench_s_own_word(void **state)
+{
+    (void)state;
+    struct story s = good;
+    s.output = "different";
+    refused(&s, &promote, "fail|bench output|wrong, however fast");
+    s.output = "unverified";
+    refused(&s, &promote, "no record|bench output|a speed without a verdict");
+}
+
+static void verified_against_nothing_that_is_right(void **state)
+{
+    (void)state;
+    char text[4000];
+    struct story s = good;
+    s.reference = "fuse.mlp=off";
+    refused(&s, &promote, "fail|verify reference|it was verified against itself");
+    s.reference = "kernel.attention=window";
+    refused(&s, &promote, "fail|verify reference|side A is neither");
+    s.reference = "kernel.attention=ref";
+    s.told_side = "machine.features";
+    refused(&s, &promote, "fail|verify sides|side B was told more than a recipe: machine.features");
+    s.told_side = NULL;
+    fresh(NULL);
+    struct journal *j = write_story(&s);
+    if (!checks(j, &promote, text, NULL))
+        fail_msg("%s", text);
+    journal_close(j);
+}
+
+static void a_base_with_a_handicap(void **state)
+{
+    (void)state;
+    struct story s = good;
+    s.base_mask = "sse2";
+    refused(&s, &promote, "fail|arms alike|they differ in machine.features: sse2 in the base, avx2 in the candidate");
+    s = good;
+    s.told_base = "n_threads"; /* whatever it was told, also if it were the same */
+    refused(&s, &promote, "fail|arms alike|the base was told more than a recipe: n_threads");
+    s = good;
+    s.base_gates = "[\"debug.spin=50\"]";
+    refused(&s, &promote, "fail|arms alike|the base has diagnostics");
+    s = good;
+    s.margin = 0.5;
+    refused(&s, &promote, "fail|ab win|decided at 99 % with a margin of 50 %");
+    s.margin = 0.005;
+    s.level = 0.5;
+    refused(&s, &promote, "fail|ab win|decided at 50 %");
+    s = good;
+    s.told_base = "model";
+    refused(&s, &promote, "fail|arms alike|the base was told more than a recipe: model");
 }
 
 static void changed_weights(void **state)
@@ -347,8 +419,14 @@ static void text_with_a_fault_names_its_line(void **state)
         {"tier a\nbench tg64 t/s median >= nan", "t:2: bench: the bound"},
         {"tier a\nbench median >= 4", "t:2: bench SERIES"},
         {"tier a\nbench", "t:2: bench SERIES"},
+        {"tier a\nbench tg64 t/s median 4", "t:2: bench SERIES"},
+        {"tier a\nbench tg64 t/s median >= ", "t:2: bench: the bound"},
+        {"tier a\nbench tg64 t/s median =< 4", "t:2: bench: >="},
+        {"tier a\nab win\ntier \xff\nab win", "t:3: no UTF-8"},
         {"tier a\nverify different", "t:2: a statement is"},
-        {"tier a\nverify bit-identical\nverify quality-equal", "t:3: a statement is"},
+        {"tier a\nverify bit-identical\nverify quality-equal", "t:3: verify stands twice"},
+        {"tier a\nmodel x\nmodel y\nab win", "t:3: model stands twice"},
+        {"tier a\nfallbacks 0\nfallbacks 0", "t:3: fallbacks stands twice"},
         {"tier a\nab lose", "t:2: a statement is"},
         {"tier a\nfallbacks 1", "t:2: a statement is"},
     };
@@ -362,12 +440,35 @@ static void text_with_a_fault_names_its_line(void **state)
     }
 }
 
+/* With spaces about the operator or without, and said as it was written. */
+static void a_bench_rule_is_said_as_it_was_written(void **state)
+{
+    (void)state;
+    static const char *const lines[][2] = {{"bench tg64 t/s median>=54", "bench tg64 t/s median >= 54"},
+                                           {"bench tg64 @ d4096 t/s p10 <1.5", "bench tg64 @ d4096 t/s p10 < 1.5"},
+                                           {"bench pp512 t/s min> 2", "bench pp512 t/s min > 2"},
+                                           {"bench *ms max <= 1e3", "bench *ms max <= 1000"}};
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        struct tiers t;
+        struct hone_error e = {0};
+        char text[200];
+        snprintf(text, sizeof text, "tier a\n%s\n", lines[i][0]);
+        if (tiers_parse(&t, text, "t", &e))
+            fail_msg("%s: %s", lines[i][0], e.message);
+        assert_string_equal(tier_bench_text(&t.list[0].benches[0], text, sizeof text), lines[i][1]);
+        tiers_free(&t);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(what_is_right_is_promoted, fresh),
         cmocka_unit_test(rules_fail_with_figures),
         cmocka_unit_test(fast_but_wrong),
+        cmocka_unit_test(the_bench_s_own_word),
+        cmocka_unit_test(verified_against_nothing_that_is_right),
+        cmocka_unit_test(a_base_with_a_handicap),
         cmocka_unit_test(changed_weights),
         cmocka_unit_test(no_control_of_the_same_build),
         cmocka_unit_test_setup(an_edited_record, fresh),
@@ -376,6 +477,7 @@ int main(void)
         cmocka_unit_test_setup(the_best_must_have_been_beaten, fresh),
         cmocka_unit_test_setup(the_newest_run_counts, fresh),
         cmocka_unit_test(text_with_a_fault_names_its_line),
+        cmocka_unit_test(a_bench_rule_is_said_as_it_was_written),
     };
     return cmocka_run_group_tests_name("tiers", tests, NULL, clean);
 }
