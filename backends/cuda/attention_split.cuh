@@ -75,6 +75,13 @@ struct blocks_q8_0 {
 
 /* ---- */
 
+/* A KV head's cells. */
+struct split_cache {
+    const char *k, *v;
+    int64_t k_row, v_row; /* bytes from cell to cell */
+    float softcap;
+};
+
 /* Eight heads of a token: B fragments of Q's two halves, and what undoes their powers of two. */
 template <int D, class C> struct split_queries {
     static constexpr int N = C::template key_values<D>, CHUNKS = D / (4 * N);
@@ -121,42 +128,54 @@ template <int D, class C> struct split_queries {
     }
 };
 
-/* Scores of 16 positions, whose rows of K for this lane are `row` (position g) and `row_8` (g + 8): s as a C fragment,
- * positions by heads. */
-template <int D, class C>
-__device__ static __forceinline__ void split_scores(const struct split_queries<D, C> &q, const char *row, const char *row_8,
-                                                    float (&s)[4])
-{
-    constexpr int N = split_queries<D, C>::N, CHUNKS = split_queries<D, C>::CHUNKS;
-    int c = threadIdx.x % 4;
+/* A tile's keys: for this lane those of positions g and g + 8. */
+template <int D, class C> struct split_keys {
+    static constexpr int N = split_queries<D, C>::N, CHUNKS = split_queries<D, C>::CHUNKS;
+    const char *row, *row_8; /* NULL: there is no such position */
     uint32_t k[CHUNKS][N / 2], k_8[CHUNKS][N / 2];
-    float upper[4] = {0, 0, 0, 0}, lower[4] = {0, 0, 0, 0};
+
+    __device__ __forceinline__ void load(const struct split_cache &p, int cell)
+    {
+        int lane = threadIdx.x % WARP, g = lane / 4, c = lane % 4;
+        int at = __shfl_sync(0xffffffffu, cell, g), at_8 = __shfl_sync(0xffffffffu, cell, g + 8);
+        row = at < 0 ? NULL : p.k + at * p.k_row;
+        row_8 = at_8 < 0 ? NULL : p.k + at_8 * p.k_row;
 #pragma unroll
-    for (int j = 0; j < CHUNKS; j++) {
-        C::template load<N>(row, (j * 4 + c) * N, k[j]);
-        C::template load<N>(row_8, (j * 4 + c) * N, k_8[j]);
-    }
-#pragma unroll
-    for (int j = 0; j < CHUNKS; j++) {
-#pragma unroll
-        for (int i = 0; i < N / 4; i++) {
-            uint32_t a[4] = {k[j][2 * i], k_8[j][2 * i], k[j][2 * i + 1], k_8[j][2 * i + 1]};
-            C::kind::mma(lower, a, q.lower[j][2 * i], q.lower[j][2 * i + 1]);
-            C::kind::mma(upper, a, q.upper[j][2 * i], q.upper[j][2 * i + 1]);
+        for (int j = 0; j < CHUNKS; j++) {
+            C::template load<N>(row, (j * 4 + c) * N, k[j]);
+            C::template load<N>(row_8, (j * 4 + c) * N, k_8[j]);
         }
-        if constexpr (C::scaled) { /* a chunk is a block */
-            float d = C::scale(row, j * 32), d_8 = C::scale(row_8, j * 32);
+    }
+
+    /* Scores of the 16 positions as a C fragment, positions by heads. Even and odd chunks are summed apart: two chains of
+     * products wait for each other half as long as one. */
+    __device__ __forceinline__ void scores(const struct split_queries<D, C> &q, float softcap, float (&s)[4]) const
+    {
+        float upper[2][4] = {}, lower[2][4] = {};
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                s[i] = fmaf(i < 2 ? d : d_8, upper[i] + lower[i], j ? s[i] : 0);
-                upper[i] = lower[i] = 0;
+        for (int j = 0; j < CHUNKS; j++) {
+#pragma unroll
+            for (int i = 0; i < N / 4; i++) {
+                uint32_t a[4] = {k[j][2 * i], k_8[j][2 * i], k[j][2 * i + 1], k_8[j][2 * i + 1]};
+                C::kind::mma(lower[j % 2], a, q.lower[j][2 * i], q.lower[j][2 * i + 1]);
+                C::kind::mma(upper[j % 2], a, q.upper[j][2 * i], q.upper[j][2 * i + 1]);
+            }
+            if constexpr (C::scaled) { /* a chunk is a block */
+                float d = C::scale(row, j * 32), d_8 = C::scale(row_8, j * 32);
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    s[i] = fmaf(i < 2 ? d : d_8, upper[j % 2][i] + lower[j % 2][i], j ? s[i] : 0);
+                    upper[j % 2][i] = lower[j % 2][i] = 0;
+                }
             }
         }
-    }
 #pragma unroll
-    for (int i = 0; i < 4; i++)
-        s[i] = (C::scaled ? s[i] : upper[i] + lower[i]) * q.scale[i % 2];
-}
+        for (int i = 0; i < 4; i++) {
+            float sum = C::scaled ? s[i] : (upper[0][i] + upper[1][i]) + (lower[0][i] + lower[1][i]);
+            s[i] = (i < 2 ? row : row_8) ? attention_cap(softcap, sum * q.scale[i % 2]) : -INFINITY;
+        }
+    }
+};
 
 /* One warp's part of the result: heads 2c and 2c + 1 of the fragments' columns. */
 template <int D, class C> struct split_result {
@@ -164,76 +183,75 @@ template <int D, class C> struct split_result {
     float max[2], sum[2], values[CHUNKS][N / 2][4];
 };
 
-/* rows: of V, for this lane's four positions 2c, 2c + 1, 2c + 8, 2c + 9; w: their weights for head g. */
-template <int D, class C>
-__device__ static __forceinline__ void split_values(struct split_result<D, C> &o, const char *const (&rows)[4],
-                                                    const float (&w)[4], const float (&rescale)[2])
-{
-    constexpr int N = split_result<D, C>::N, CHUNKS = split_result<D, C>::CHUNKS;
-    int g = threadIdx.x % WARP / 4;
-    uint32_t v[CHUNKS][4][N / 2], upper[2], lower[2];
+/* A tile's values: for this lane those of positions 2c, 2c + 1, 2c + 8 and 2c + 9. */
+template <int D, class C> struct split_values {
+    static constexpr int N = split_result<D, C>::N, CHUNKS = split_result<D, C>::CHUNKS;
+    const char *rows[4];
+    uint32_t v[CHUNKS][4][N / 2];
+
+    __device__ __forceinline__ void find(const struct split_cache &p, int cell)
+    {
+        int c = threadIdx.x % 4;
 #pragma unroll
-    for (int j = 0; j < CHUNKS; j++)
-#pragma unroll
-        for (int r = 0; r < 4; r++)
-            C::template load<N>(rows[r], (j * 8 + g) * N, v[j][r]);
-    C::kind::split(w[0], w[1], &upper[0], &lower[0]);
-    C::kind::split(w[2], w[3], &upper[1], &lower[1]);
-#pragma unroll
-    for (int j = 0; j < CHUNKS; j++) {
-        float back =
-            1; /* weights times small scales leave the range where two halves of f16 are exact: up by 64 where that is safe */
-        if constexpr (C::scaled) {
-            float x[4], most = 0;
-#pragma unroll
-            for (int r = 0; r < 4; r++) {
-                x[r] = C::scale(rows[r], j * 32);
-                most = fmaxf(most, fabsf(x[r]));
-            }
-            float up = __any_sync(0xffffffffu, most > 512) ? 1 : 64;
-            back = 1 / up;
-            C::kind::split(w[0] * x[0] * up, w[1] * x[1] * up, &upper[0], &lower[0]);
-            C::kind::split(w[2] * x[2] * up, w[3] * x[3] * up, &upper[1], &lower[1]);
-        }
-#pragma unroll
-        for (int i = 0; i < N / 2; i++) {
-            uint32_t a[4] = {__byte_perm(v[j][0][i], v[j][1][i], 0x5410), __byte_perm(v[j][0][i], v[j][1][i], 0x7632),
-                             __byte_perm(v[j][2][i], v[j][3][i], 0x5410), __byte_perm(v[j][2][i], v[j][3][i], 0x7632)};
-            float part[4] = {0, 0, 0, 0};
-            C::kind::mma(part, a, lower[0], lower[1]);
-            C::kind::mma(part, a, upper[0], upper[1]);
-#pragma unroll
-            for (int e = 0; e < 4; e++)
-                o.values[j][i][e] = fmaf(o.values[j][i][e], rescale[e % 2], C::scaled ? part[e] * back : part[e]);
+        for (int r = 0; r < 4; r++) {
+            int of = __shfl_sync(0xffffffffu, cell, 2 * c + r % 2 + r / 2 * 8);
+            rows[r] = of < 0 ? NULL : p.v + of * p.v_row;
         }
     }
-}
 
-/* A KV head's cells. */
-struct split_cache {
-    const char *k, *v;
-    int64_t k_row, v_row; /* bytes from cell to cell */
-    float softcap;
+    __device__ __forceinline__ void load(void)
+    {
+        int g = threadIdx.x % WARP / 4;
+#pragma unroll
+        for (int j = 0; j < CHUNKS; j++)
+#pragma unroll
+            for (int r = 0; r < 4; r++)
+                C::template load<N>(rows[r], (j * 8 + g) * N, v[j][r]);
+    }
+
+    /* w: the positions' weights for head g. */
+    __device__ __forceinline__ void add(struct split_result<D, C> &o, const float (&w)[4], const float (&rescale)[2]) const
+    {
+        uint32_t upper[2], lower[2];
+        C::kind::split(w[0], w[1], &upper[0], &lower[0]);
+        C::kind::split(w[2], w[3], &upper[1], &lower[1]);
+#pragma unroll
+        for (int j = 0; j < CHUNKS; j++) {
+            float back = 1; /* weights times small scales leave the range where two halves of f16 are exact: up by 64 where that
+                               is safe */
+            if constexpr (C::scaled) {
+                float x[4], most = 0;
+#pragma unroll
+                for (int r = 0; r < 4; r++) {
+                    x[r] = C::scale(rows[r], j * 32);
+                    most = fmaxf(most, fabsf(x[r]));
+                }
+                float up = __any_sync(0xffffffffu, most > 512) ? 1 : 64;
+                back = 1 / up;
+                C::kind::split(w[0] * x[0] * up, w[1] * x[1] * up, &upper[0], &lower[0]);
+                C::kind::split(w[2] * x[2] * up, w[3] * x[3] * up, &upper[1], &lower[1]);
+            }
+#pragma unroll
+            for (int i = 0; i < N / 2; i++) {
+                uint32_t a[4] = {__byte_perm(v[j][0][i], v[j][1][i], 0x5410), __byte_perm(v[j][0][i], v[j][1][i], 0x7632),
+                                 __byte_perm(v[j][2][i], v[j][3][i], 0x5410), __byte_perm(v[j][2][i], v[j][3][i], 0x7632)};
+                float part[4] = {0, 0, 0, 0};
+                C::kind::mma(part, a, lower[0], lower[1]);
+                C::kind::mma(part, a, upper[0], upper[1]);
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    o.values[j][i][e] = fmaf(o.values[j][i][e], rescale[e % 2], C::scaled ? part[e] * back : part[e]);
+            }
+        }
+    }
 };
 
-/* A tile: the cell of position number `lane` of 16 (lanes above hold none), or -1. */
+/* A tile's scores into the running maxima and sums; w: their weights, for split_values, and what the result so far is to be
+ * multiplied by. */
 template <int D, class C>
-__device__ static __forceinline__ void split_tile(const struct split_cache &p, const struct split_queries<D, C> &q,
-                                                  struct split_result<D, C> &o, int cell)
+__device__ static __forceinline__ void split_weigh(struct split_result<D, C> &o, const float (&s)[4], float (&w)[4],
+                                                   float (&rescale)[2])
 {
-    int lane = threadIdx.x % WARP, g = lane / 4, c = lane % 4;
-    const char *rows[4];
-    int at = __shfl_sync(0xffffffffu, cell, g), at_8 = __shfl_sync(0xffffffffu, cell, g + 8);
-    float s[4], rescale[2], w[4];
-    split_scores<D, C>(q, at < 0 ? NULL : p.k + at * p.k_row, at_8 < 0 ? NULL : p.k + at_8 * p.k_row, s);
-#pragma unroll
-    for (int r = 0; r < 4; r++) {
-        int of = __shfl_sync(0xffffffffu, cell, 2 * c + r % 2 + r / 2 * 8);
-        rows[r] = of < 0 ? NULL : p.v + of * p.v_row;
-    }
-#pragma unroll
-    for (int i = 0; i < 4; i++)
-        s[i] = (i < 2 ? at : at_8) < 0 ? -INFINITY : attention_cap(p.softcap, s[i]);
 #pragma unroll
     for (int h = 0; h < 2; h++) {
         float most = fmaxf(s[h], s[h + 2]);
@@ -249,7 +267,33 @@ __device__ static __forceinline__ void split_tile(const struct split_cache &p, c
     }
     transpose_8x8(&w[0], &w[1]);
     transpose_8x8(&w[2], &w[3]);
-    split_values<D, C>(o, rows, w, rescale);
+}
+
+/* A tile: the cell of position number `lane` of 16 (lanes above hold none), or -1. */
+template <int D, class C>
+__device__ static __forceinline__ void split_tile(const struct split_cache &p, const struct split_queries<D, C> &q,
+                                                  struct split_result<D, C> &o, int cell)
+{
+    struct split_keys<D, C> keys;
+    struct split_values<D, C> values;
+    float s[4], w[4], rescale[2];
+    keys.load(p, cell);
+    values.find(p, cell);
+    if (D <= 128) /* registers for both */
+        values.load();
+    keys.scores(q, p.softcap, s);
+    if (D > 128)
+        values.load();
+    split_weigh<D, C>(o, s, w, rescale);
+    values.add(o, w, rescale);
+}
+
+/* A head's sum over the lanes that have positions of it: all of them know it. */
+__device__ static __forceinline__ float split_sum(float sum)
+{
+    sum += __shfl_xor_sync(0xffffffffu, sum, 4);
+    sum += __shfl_xor_sync(0xffffffffu, sum, 8);
+    return sum + __shfl_xor_sync(0xffffffffu, sum, 16);
 }
 
 /* The warps' results, with their maxima and sums, into shared memory; a barrier follows. */
@@ -261,10 +305,7 @@ __device__ static __forceinline__ void split_gather(const struct split_result<D,
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, g = lane / 4, c = lane % 4;
 #pragma unroll
     for (int h = 0; h < 2; h++) {
-        float sum = o.sum[h];
-        sum += __shfl_xor_sync(0xffffffffu, sum, 4);
-        sum += __shfl_xor_sync(0xffffffffu, sum, 8);
-        sum += __shfl_xor_sync(0xffffffffu, sum, 16);
+        float sum = split_sum(o.sum[h]);
         if (g == 0) {
             stats[warp][2 * c + h][0] = o.max[h];
             stats[warp][2 * c + h][1] = sum;

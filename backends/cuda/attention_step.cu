@@ -68,17 +68,16 @@ struct attend_task {
     int n_cells, n_ctx, n_seq, format, kind; /* kind: of the gate */
     int group, parts, window, temperature_period;
     float scale, softcap, temperature;
-    bool ahead; /* kernels overlap */
-    float *y;   /* NULL: only quantised */
+    float *y; /* NULL: only quantised */
     struct block_a8 *quantized;
     struct attend_angles angles;
 };
 
+/* Results of warps that have tiles are numbered by their first one, at most ATTEND_SPREAD. */
 template <int D> struct attend_memory {
     float q[SPLIT_HEADS][D + 4], row[2][D]; /* the turned queries; the new key and value */
-    float all[SPLIT_WARPS][SPLIT_HEADS][D], of_warps[SPLIT_WARPS][SPLIT_HEADS][2];
-    float inbox[D / 32][ATTEND_BLOCKS][32],
-        stats[ATTEND_BLOCKS][SPLIT_HEADS][2]; /* what all blocks have for this one's units */
+    float inbox[D / 32][ATTEND_SPREAD][32],
+        stats[ATTEND_SPREAD][SPLIT_HEADS][2]; /* this block's units of all results; maxima, sums */
     float cosines[D / 2], sines[D / 2];
 };
 
@@ -185,11 +184,10 @@ __device__ static inline int attend_cell(const struct attend_task &p, const stru
     return cell < p.n_cells ? cell : -1;
 }
 
-/* Before the kernel ahead has ended: rows of K and V into the second-level cache. Only the last position's is still to be
- * written. */
+/* Rows of K and V into the second-level cache. */
 template <int D> __device__ static inline void attend_ahead(const struct attend_task &p, int kv_head, int cell)
 {
-    if (!p.ahead || cell < 0)
+    if (cell < 0)
         return;
     const char *k = p.k_cache + cell * p.k_cell + kv_head * p.k_head, *v = p.v_cache + cell * p.v_cell + kv_head * p.v_head;
     for (int at = 0; at < (p.format == FORMAT_Q8_0 ? D / 32 * 34 : D * 2); at += 128) {
@@ -198,44 +196,56 @@ template <int D> __device__ static inline void attend_ahead(const struct attend_
     }
 }
 
-/* The block's result to those who add it: unit number u, 32 columns of a head, to block u % ATTEND_BLOCKS; maxima and sums to
- * all. */
-template <int D> __device__ static inline void attend_send(struct attend_memory<D> &m, int block, int n_heads)
+/* A warp's result to those who add it: unit number u, 32 columns of a head, to block u % ATTEND_BLOCKS; maxima and sums to all.
+ */
+template <int D, class C>
+__device__ static inline void attend_send(struct attend_memory<D> &m, const struct split_result<D, C> &o, int number,
+                                          int n_heads)
 {
     namespace cg = cooperative_groups;
-    float most, sum;
-    for (int i = threadIdx.x; i < n_heads * D; i += SPLIT_THREADS) {
-        int unit = i / 32;
-        float value = split_add<D>(m.all, m.of_warps, i / D, i % D, &most, &sum);
-        *cg::this_cluster().map_shared_rank(&m.inbox[unit / ATTEND_BLOCKS][block][i % 32], unit % ATTEND_BLOCKS) = value;
+    constexpr int N = split_result<D, C>::N, CHUNKS = split_result<D, C>::CHUNKS;
+    int lane = threadIdx.x % WARP, g = lane / 4, c = lane % 4;
+#pragma unroll
+    for (int h = 0; h < 2; h++) {
+        float sum = split_sum(o.sum[h]);
+        if (2 * c + h < n_heads)
+            *(float2 *)cg::this_cluster().map_shared_rank(&m.stats[number][2 * c + h][0], g) = make_float2(o.max[h], sum);
     }
-    for (int i = threadIdx.x; i < n_heads * ATTEND_BLOCKS; i += SPLIT_THREADS) {
-        int h = i / ATTEND_BLOCKS;
-        split_add<D>(m.all, m.of_warps, h, 0, &most, &sum);
-        float *to = cg::this_cluster().map_shared_rank(&m.stats[block][h][0], i % ATTEND_BLOCKS);
-        to[0] = most;
-        to[1] = sum;
-    }
+#pragma unroll
+    for (int h = 0; h < 2; h++)
+#pragma unroll
+        for (int j = 0; j < CHUNKS; j++) {
+            int column = (j * 8 + g) * N, unit = (2 * c + h) * (D / 32) + column / 32; /* N neighbours lie in one */
+            if (2 * c + h >= n_heads)
+                continue;
+            float *to =
+                cg::this_cluster().map_shared_rank(&m.inbox[unit / ATTEND_BLOCKS][number][column % 32], unit % ATTEND_BLOCKS);
+#pragma unroll
+            for (int i = 0; i < N / 2; i += 2)
+                *(float4 *)(to + 2 * i) =
+                    make_float4(o.values[j][i][h], o.values[j][i][h + 2], o.values[j][i + 1][h], o.values[j][i + 1][h + 2]);
+        }
 }
 
-/* One of this block's units from all blocks that have positions, added in their order. */
+/* One of this block's units, added in the results' order. */
 template <int D>
-__device__ static inline void attend_merge(const struct attend_task &p, const struct attend_memory<D> &m, int blocks, int slot,
+__device__ static inline void attend_merge(const struct attend_task &p, const struct attend_memory<D> &m, int results, int slot,
                                            int h, int head, int column)
 {
     int lane = threadIdx.x % WARP;
     float gate = p.gate.rows ? *((const float *)(p.gate.rows + head * p.gate.head) + column + lane) : 0;
-    float most = lane < blocks ? m.stats[lane][h][0] : -INFINITY, sum = lane < blocks ? m.stats[lane][h][1] : 0, y = 0;
-    float weight = attention_weight(most, warp_max(most)), total = warp_sum(weight * sum);
-    for (int b = 0; b < blocks; b++)
-        y = fmaf(__shfl_sync(0xffffffffu, weight, b), m.inbox[slot][b][lane], y);
-    y = total == 0 ? 0 : y / total;
+    float2 its = lane < results ? *(const float2 *)m.stats[lane][h] : make_float2(-INFINITY, 0);
+    float weight = attention_weight(its.x, warp_max(its.x)), total = warp_sum(weight * its.y), y[2] = {0, 0};
+#pragma unroll 4
+    for (int b = 0; b < results; b++)
+        y[b % 2] = fmaf(__shfl_sync(0xffffffffu, weight, b), m.inbox[slot][b][lane], y[b % 2]);
+    float all = total == 0 ? 0 : (y[0] + y[1]) / total;
     if (p.gate.rows)
-        y *= unary_value(p.kind, gate);
+        all *= unary_value(p.kind, gate);
     if (p.y)
-        p.y[head * D + column + lane] = y;
+        p.y[head * D + column + lane] = all;
     if (p.quantized)
-        a8_store_1(p.quantized + (head * D + column) / 32, y);
+        a8_store_1(p.quantized + (head * D + column) / 32, all);
 }
 
 /* Grid: KV heads times parts of a group, times the cluster's blocks. */
@@ -251,11 +261,24 @@ static __global__ void __launch_bounds__(SPLIT_THREADS) attention_step(const __g
     cuda_release();
     cluster_arrive();
     const struct attention_span span = attend_span(p);
-    const int tiles = (span.high - span.low + SPLIT_TILE) / SPLIT_TILE, blocks = min((int)ATTEND_BLOCKS, tiles);
+    const int tiles = (span.high - span.low + SPLIT_TILE) / SPLIT_TILE, results = min((int)ATTEND_SPREAD, tiles);
     const bool writes = block == (tiles > 0 ? (tiles - 1) % ATTEND_BLOCKS : 0);
-    int tile = block + ATTEND_BLOCKS * warp, cell = attend_cell(p, span, tile);
+    const int number = block + ATTEND_BLOCKS * warp;
+    int tile = number, cell = attend_cell(p, span, tile);
+    for (int later = tile + ATTEND_SPREAD; later < tiles; later += ATTEND_SPREAD)
+        attend_ahead<D>(p, kv_head, attend_cell(p, span, later));
+    /* What was in the cache before this step needs not wait for the kernel ahead; the last tile is read again when the token is
+     * in it. */
+    struct split_cache cache = {p.k_cache + kv_head * p.k_head, p.v_cache + kv_head * p.v_head, p.k_cell, p.v_cell, p.softcap};
+    struct split_keys<D, C> keys;
+    struct split_values<D, C> values;
+    keys.load(cache, cell);
+    values.find(cache, cell);
+    if (D <= 128)
+        values.load();
+    else
+        attend_ahead<D>(p, kv_head, cell);
     attend_angles_make(p, m.cosines, m.sines);
-    attend_ahead<D>(p, kv_head, cell);
     cuda_wait();
     __syncthreads();
     for (int job = warp; job < n_heads + 2 * writes; job += SPLIT_WARPS) {
@@ -273,28 +296,40 @@ static __global__ void __launch_bounds__(SPLIT_THREADS) attention_step(const __g
     o.max[0] = o.max[1] = -INFINITY;
     if (tile < tiles) {
         struct split_queries<D, C> q;
-        struct split_cache cache = {p.k_cache + kv_head * p.k_head, p.v_cache + kv_head * p.v_head, p.k_cell, p.v_cell,
-                                    p.softcap};
         float periods = p.temperature != 0 && span.high > 0 ? (float)(span.high / p.temperature_period) : 0;
+        if (tile == tiles - 1) {
+            keys.load(cache, cell);
+            if (D <= 128)
+                values.load();
+        }
         q.load(lane / 4 < n_heads ? (const char *)m.q[lane / 4] : NULL, sizeof(float),
                p.scale * (1 + p.temperature * logf(1 + periods)));
         while (tile < tiles) {
-            int now = cell;
+            float s[4], w[4], rescale[2];
             tile += ATTEND_SPREAD;
             cell = attend_cell(p, span, tile);
-            split_tile<D, C>(cache, q, o, now);
+            keys.scores(q, p.softcap, s);
+            if (D <= 128)
+                keys.load(cache, cell); /* the next tile's, while this one's values are added */
+            else
+                values.load(); /* there are no registers for more */
+            split_weigh<D, C>(o, s, w, rescale);
+            values.add(o, w, rescale);
+            values.find(cache, cell);
+            if (D <= 128)
+                values.load();
+            else
+                keys.load(cache, cell);
         }
     }
     cluster_wait(); /* all blocks have begun */
-    if (block < blocks) {
-        split_gather<D, C>(o, m.all, m.of_warps);
-        attend_send<D>(m, block, n_heads);
-    }
+    if (number < results)
+        attend_send<D, C>(m, o, number, n_heads);
     __syncwarp();
     cluster_arrive();
     cluster_wait();
     for (int slot = warp, unit; (unit = slot * ATTEND_BLOCKS + block) < n_heads * (D / 32); slot += SPLIT_WARPS)
-        attend_merge<D>(p, m, blocks, slot, unit / (D / 32), head + unit / (D / 32), unit % (D / 32) * 32);
+        attend_merge<D>(p, m, results, slot, unit / (D / 32), head + unit / (D / 32), unit % (D / 32) * 32);
 }
 
 /* ---- on the host */
@@ -493,7 +528,6 @@ static int attend_run(const struct exec *x, const struct node *n)
 {
     struct attend_task p = attend_task_of(n);
     const struct tensor *k = n->src[ATTEND_K_CACHE];
-    p.ahead = cuda_overlap(x);
     switch (k->ne[0]) {
     case 64:
         return attend_launch<64>(x, p, k->ne[2]);

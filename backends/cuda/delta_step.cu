@@ -123,6 +123,12 @@ template <int KEYS> __device__ static inline float step_norm(float squares, cons
     return (float)rsqrt(again + (double)eps);
 }
 
+/* 1 / sqrt(mean): in f32, whose root takes a fraction of the time, where that has the range. */
+__device__ static inline float step_scale(double mean)
+{
+    return mean > 1e-36 && mean < 1e36 ? 1 / sqrtf((float)mean) : (float)rsqrt(mean);
+}
+
 /* Over the threads that have the same columns. */
 template <int GROUPS> __device__ static inline float4 step_columns_sum(float4 x)
 {
@@ -279,14 +285,20 @@ static __global__ void __launch_bounds__(STEP_THREADS) delta_step(const __grid_c
                     p.scale * fmaf(both, delta.z, old * qv.z), p.scale * fmaf(both, delta.w, old * qv.w));
     if (slot.y == -2) /* of no sequence */
         y = make_float4(0, 0, 0, 0);
-    double squares =
-        (double)y.x * (double)y.x + (double)y.y * (double)y.y + ((double)y.z * (double)y.z + (double)y.w * (double)y.w);
+    float squares = (y.x * y.x + y.y * y.y) + (y.z * y.z + y.w * y.w);
 #pragma unroll
     for (int d = 1; d < GROUPS; d *= 2)
         squares += __shfl_xor_sync(0xffffffffu, squares, d);
-    double all = step_exchange<KEYS, PARTS>(m, at, squares);
+    double sum = (double)squares;
+    if (!(squares > 1e-30f && squares < 1e30f)) { /* the same in the whole block: out of f32's range, or nearly */
+        sum = (double)y.x * (double)y.x + (double)y.y * (double)y.y + ((double)y.z * (double)y.z + (double)y.w * (double)y.w);
+#pragma unroll
+        for (int d = 1; d < GROUPS; d *= 2)
+            sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    }
+    double all = step_exchange<KEYS, PARTS>(m, at, sum);
     if (warp == 0)
-        step_leave<COLUMNS>(p, at.head * KEYS + column, y, (float)rsqrt(all / KEYS + (double)p.eps_out), z, w);
+        step_leave<COLUMNS>(p, at.head * KEYS + column, y, step_scale(all * (1.0 / KEYS) + (double)p.eps_out), z, w);
     if (slot.y < 0)
         return;
     state += slot.y * p.state_slot;
