@@ -1,5 +1,5 @@
 /* attention_step.cu: rope_kv_attention, with or without its quantisation, for the one token of a decode step in a context of up
- * to 4096: the norms and the rope of q and k, the writes into the cache, attention, the gate behind it and the result as A8, in
+ * to 4096 (wide heads: 2048): the norms and the rope of q and k, the writes into the cache, attention, the gate behind it and the result as A8, in
  * one launch. F16, BF16 or Q8_0, K and V alike, heads of 64, 128 and 256.
  *
  * A cluster of eight blocks has a KV head and up to eight heads of its group. Its 32 warps take tiles of 16 positions in turn
@@ -399,7 +399,7 @@ static bool attend_fits(const struct node *n, struct reason *r)
     const struct tensor *q = n->src[ATTEND_Q], *k_cache = n->src[ATTEND_K_CACHE], *map = n->src[ATTEND_MAP];
     if (q->ne[2] != 1)
         return fits_not(r, "%lld tokens, not one", (long long)q->ne[2]);
-    if (map->ne[0] > ATTEND_CONTEXT)
+    if (map->ne[0] > (k_cache->ne[0] > 128 ? (int)ATTEND_CONTEXT / 2 : (int)ATTEND_CONTEXT))
         return fits_not(r, "a context of %lld", (long long)map->ne[0]);
     if (!attend_cache_fits(k_cache, n->src[ATTEND_V_CACHE], r) || !attend_rows_fit(q, r) ||
         !attend_rows_fit(n->src[ATTEND_K], r) || !attend_rows_fit(n->src[ATTEND_V], r))
