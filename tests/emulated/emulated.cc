@@ -8,7 +8,6 @@
  * after the other (in a cluster, kernels use dynamic memory alone). */
 #include "backends/cuda/cuda.h"
 
-#include <stdarg.h>
 #include <sys/mman.h>
 #include <vector>
 
@@ -255,13 +254,4 @@ void emulated_launch(const std::function<void()> &kernel, dim3 grid, dim3 dim, s
                         if (blocks[c].shared[shared + (size_t)i] != GUARDED)
                             fail("bytes of shared memory, beyond which is written", (int)shared);
             }
-}
-
-int cuda_fault(const char *format, ...)
-{
-    va_list ap;
-    va_start(ap, format);
-    vfprintf(stderr, format, ap);
-    va_end(ap);
-    return HONE_EFAULT;
 }

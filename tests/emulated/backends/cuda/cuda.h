@@ -253,11 +253,6 @@ static inline int cuda_code(cudaError_t error)
 {
     return error;
 }
-int cuda_fault(const char *format, ...);
-static inline int cuda_units(int)
-{
-    return 6;
-}
 static inline bool cuda_overlap(const struct exec *)
 {
     return false;
