@@ -15,7 +15,6 @@
 template <class F> struct act_a8 {
     static constexpr int group_bytes = 40; /* of shared memory, a token */
     static constexpr int BATCH = 4;        /* loads of a thread in flight */
-    static constexpr int NORM_STEPS = 6;   /* of a row under a norm, all of them: 6144 values */
     struct part {
         int q[8];
         float d;
@@ -62,7 +61,7 @@ template <class F> struct act_a8 {
      * groups at once, and the next ones on their way. */
     __device__ __forceinline__ void stage_f32(const float *row, uint32_t groups, unsigned char *shared)
     {
-        constexpr uint32_t STEP = 4 * PRODUCT_WARPS;
+        const uint32_t STEP = blockDim.x / 8; /* groups */
         uint4 *to_low = (uint4 *)shared, *to_high = to_low + groups;
         uint2 *to_head = (uint2 *)(to_high + groups);
         const uint32_t own = (threadIdx.x & 31) / 8, word = threadIdx.x & 7;
@@ -90,33 +89,35 @@ template <class F> struct act_a8 {
     }
 
     /* One row of f32 under an rms_norm and a mul by its weight (ops/rms_norm.c), quantised. Each block does it for itself. */
+    template <int WARPS>
     __device__ __forceinline__ void stage_norm(const float *row, const float *weight, float eps, uint32_t groups, unsigned char *shared,
                                                float *room)
     {
+        constexpr int STEPS = PRODUCT_NORM / (128 * WARPS); /* of a row, all of them */
         uint4 *to_low = (uint4 *)shared, *to_high = to_low + groups;
         uint2 *to_head = (uint2 *)(to_high + groups);
         const uint32_t chunks = groups * 8, word = threadIdx.x & 7;
-        float4 v[NORM_STEPS], w[NORM_STEPS];
+        float4 v[STEPS], w[STEPS];
 #pragma unroll
-        for (int j = 0; j < NORM_STEPS; j++) {
-            uint32_t c = threadIdx.x + j * 32 * PRODUCT_WARPS;
+        for (int j = 0; j < STEPS; j++) {
+            uint32_t c = threadIdx.x + j * 32 * WARPS;
             v[j] = c < chunks ? __ldcg((const float4 *)row + c) : make_float4(0, 0, 0, 0);
         }
 #pragma unroll
-        for (int j = 0; j < NORM_STEPS; j++) {
-            uint32_t c = threadIdx.x + j * 32 * PRODUCT_WARPS;
+        for (int j = 0; j < STEPS; j++) {
+            uint32_t c = threadIdx.x + j * 32 * WARPS;
             w[j] = c < chunks ? ((const float4 *)weight)[c] : make_float4(0, 0, 0, 0);
         }
         float squares = 0;
 #pragma unroll
-        for (int j = 0; j < NORM_STEPS; j++)
+        for (int j = 0; j < STEPS; j++)
             squares += (v[j].x * v[j].x + v[j].y * v[j].y) + (v[j].z * v[j].z + v[j].w * v[j].w);
         squares = block_sum(squares, room);
         float scale = 1 / sqrtf(squares / (float)(groups * 32) + eps);
 #pragma unroll
-        for (int j = 0; j < NORM_STEPS; j++) {
-            uint32_t g = (threadIdx.x + j * 32 * PRODUCT_WARPS) / 8;
-            if (j * 4 * PRODUCT_WARPS >= groups)
+        for (int j = 0; j < STEPS; j++) {
+            uint32_t g = (threadIdx.x + j * 32 * WARPS) / 8;
+            if (j * 4 * WARPS >= groups)
                 break;
             struct a8_part p = a8_part_of(make_float4(v[j].x * scale * w[j].x, v[j].y * scale * w[j].y, v[j].z * scale * w[j].z,
                                                       v[j].w * scale * w[j].w));

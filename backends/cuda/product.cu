@@ -174,25 +174,43 @@ void product_args_of(const struct node *n, struct product_args *a)
     product_args_add(n, a);
 }
 
-bool product_streams(void)
+bool product_streams(size_t bytes)
 {
-    static int known = -1;
-    int on = __atomic_load_n(&known, __ATOMIC_RELAXED);
-    if (on < 0) {
+    enum { UNKNOWN, NEVER, SMALL, ALWAYS };
+    static int known = UNKNOWN;
+    int when = __atomic_load_n(&known, __ATOMIC_RELAXED);
+    if (when == UNKNOWN) {
         const char *word = getenv("HONE_CUDA_STREAM");
-        __atomic_store_n(&known, on = word && *word && strcmp(word, "0") != 0, __ATOMIC_RELAXED);
+        when = !word || !*word || !strcmp(word, "0") ? NEVER : strcmp(word, "small") ? ALWAYS : SMALL;
+        __atomic_store_n(&known, when, __ATOMIC_RELAXED);
     }
-    return on;
+    return when == ALWAYS || (when == SMALL && bytes <= PRODUCT_STREAM);
+}
+
+size_t product_weight_bytes(const struct product_args *a, enum format_id format)
+{
+    const int *bytes = product_bytes(format);
+    size_t rows = 0, row = 0;
+    for (int i = 0; i < a->n_matrices; i++)
+        rows += a->matrix[i].rows;
+    if (!bytes)
+        return rows * a->groups * 16;
+    for (int i = 0; i < S32_STREAMS; i++)
+        row += (size_t)bytes[i];
+    return rows * (a->groups * 32 / (size_t)format_get(format)->block) * row;
 }
 
 bool product_norm_fits(const struct node *n, struct reason *r)
 {
     const struct tensor *x = n->src[0], *w = n->src[1];
-    if (!product_streams())
-        return fits_not(r, "HONE_CUDA_STREAM=1 is not set");
+    size_t bytes = 0;
+    for (int i = 2; i < n->n_src; i++)
+        bytes += (size_t)n->src[i]->ne[1] * format_row_bytes(format_get(n->src[i]->format), n->src[i]->ne[0]);
+    if (!product_streams(bytes))
+        return fits_not(r, "weights of %.1f MB, which take longer than the norm", (double)bytes / 1e6);
     if (tensor_rows(x) != 1)
         return fits_not(r, "a batch of tokens, whose norm is made once");
-    if (x->ne[0] > PRODUCT_NORM || w->ne[0] != x->ne[0] || w->format != FORMAT_F32 || x->format != FORMAT_F32)
+    if (x->ne[0] > PRODUCT_NORM || (x->ne[0] > 2048 && x->ne[0] % 256) /* a row that cannot be cut in two may find no room */ || w->ne[0] != x->ne[0] || w->format != FORMAT_F32 || x->format != FORMAT_F32)
         return fits_not(r, "a norm of %lld values under a weight of %lld", (long long)x->ne[0], (long long)w->ne[0]);
     if (n->parts[2]->out->format != FORMAT_A8)
         return fits_not(r, "%.60s is no A8", n->parts[2]->out->name);
@@ -240,8 +258,6 @@ void product_advance(struct product_args *a)
 
 bool product_quantizes(const struct exec *x, const struct product_args *a)
 {
-    if (product_streams())
-        return a->tokens == 1 && a->rows % 32 == 0;
     uint64_t units = (uint64_t)cuda_units(x->device), blocks = a->rows / 32, rounds = (blocks + units - 1) / units;
     return a->tokens == 1 && a->rows % 32 == 0 && rounds * units * 9 <= blocks * 10;
 }

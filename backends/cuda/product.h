@@ -16,6 +16,7 @@ enum {
     PRODUCT_PARTS = 16, /* of a fused node, at most */
     PRODUCT_DECODE = 8, /* tokens up to which a product is done by rows (matvec.cuh), and beyond which by tiles (matmul.cuh) */
     PRODUCT_NORM = 6144,   /* values of a row that a block norms for itself */
+    PRODUCT_STREAM = 20000000, /* bytes of weights up to which bulk copies bring them: about as many as are asked for at once */
     PRODUCT_SHARED = 200 << 10 /* bytes of shared memory that the activation of a block may take */
 };
 
@@ -93,7 +94,8 @@ int product_group(const struct exec *x, const struct node *n, product_runner *ru
 int product_add(const struct exec *x, const struct node *n, product_runner *run);
 /* The args of a linear node's product, of the quantised activation. */
 void product_args_of_linear(const struct node *n, struct product_args *a);
-/* The glu of a pair is quantised where it is made: 32 rows, a block of A8, are of one block of threads. */
+/* The glu of a pair should be quantised where it is made, 32 rows a block of threads: they go out evenly over the
+ * multiprocessors. */
 bool product_quantizes(const struct exec *x, const struct product_args *a);
 /* The gate and the up product of a gate_up_glu node; false where their formats differ. */
 bool product_gate_up_args(const struct node *n, struct product_args *a);
@@ -104,8 +106,10 @@ int product_gate_up(const struct exec *x, const struct node *n, const struct ten
 /* from, f32 rows, as A8. */
 int product_quantize(const struct exec *x, const struct tensor *from, const struct tensor *to);
 
-/* Products of few tokens bring their weights to shared memory by bulk copies (stream.cuh), not to registers (matvec.cuh). */
-bool product_streams(void);
+/* A product of few tokens brings its weights, so many bytes, to shared memory by bulk copies (stream.cuh), not to registers
+ * (matvec.cuh), as HONE_CUDA_STREAM says: never (0, and without it), up to PRODUCT_STREAM ("small"), or always (1). */
+bool product_streams(size_t bytes);
+size_t product_weight_bytes(const struct product_args *a, enum format_id format);
 /* Behind a launch of a->tokens tokens: the rest. */
 void product_advance(struct product_args *a);
 /* Blocks that a multiprocessor holds: at most `most`, given their shared memory. */

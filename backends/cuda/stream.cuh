@@ -21,13 +21,14 @@
 #include "backends/cuda/ptx.cuh"
 
 struct stream_shape {
-    uint32_t unit;                   /* rows that one block has together; 32: a block of A8 */
-    uint32_t rows;                   /* that lie in a slot, of each matrix of a pair */
-    uint32_t parts, part;            /* slots of a row, and groups of each; more than one: rows is 1 */
-    uint32_t slots;                  /* of a warp */
-    uint32_t slot_bytes, tile_bytes; /* of a slot, and of a matrix in it */
-    uint32_t block_rows;             /* most that a block has */
-    uint32_t room;                   /* where 32 sums lie in shared memory */
+    uint32_t unit;   /* rows that one block has together; 32: a block of A8 */
+    uint32_t split;  /* pieces of a row, each done as a row of its own; the sums meet at the end */
+    uint32_t groups; /* of a piece */
+    uint32_t rows;   /* pieces that lie in a slot; 1 where rows are split */
+    uint32_t slots;  /* of a warp */
+    uint32_t slot_bytes;
+    uint32_t staged, landings, sums, room; /* where they lie in shared memory; the slots are first */
+    bool pair;                             /* gate and up: a block has its rows of both */
 };
 
 /* ---- the streams of a format */
@@ -54,81 +55,82 @@ template <class F> struct stream_of {
     }
 };
 
-/* What a lane copies: one stream of one matrix of a slot. Lanes beyond those have nothing to do. */
-template <class F, bool PAIR> struct stream_ring {
-    static constexpr int N = stream_of<F>::n, COPIES = PAIR ? 2 * N : N;
-    const struct product_args &a;
-    const struct stream_shape &s;
+/* A warp's way through its pieces, which it goes twice: as it asks for them and, `slots` slots later, as it multiplies them. */
+struct stream_cursor {
+    uint32_t at, end; /* the next piece, and the one behind the last, as the block counts them */
+    uint32_t stop;    /* where its matrix ends */
+    uint32_t in;      /* the next piece's number in its matrix */
+    int matrix;
+};
+
+__device__ __forceinline__ void stream_seat(stream_cursor &c, const struct product_args &a, const struct stream_shape &s,
+                                            uint32_t first, uint32_t rows)
+{
+    if (s.pair) {
+        c.matrix = c.at >= rows * s.split;
+        c.in = c.at + (first - (c.matrix ? rows : 0)) * s.split;
+        c.stop = min(c.end, (c.matrix ? 2 : 1) * rows * s.split);
+        return;
+    }
+    uint32_t left = a.matrix[0].rows * s.split;
+    c.matrix = 0;
+    c.in = c.at + first * s.split;
+    while (c.matrix + 1 < a.n_matrices && c.in >= left) {
+        c.in -= left;
+        left = a.matrix[++c.matrix].rows * s.split;
+    }
+    c.stop = min(c.end, c.at + left - c.in);
+}
+
+/* A lane copies one stream; lanes beyond those have nothing to do. */
+template <class F> struct stream_ring {
+    static constexpr int N = stream_of<F>::n;
     unsigned char *slots;
     struct landing *landings;
-    uint32_t row, end, part; /* the next to be asked for */
-    uint32_t rate, offset;   /* of this lane */
-    int stream, second;
+    const uint8_t *from; /* of this lane's stream: where the next piece begins */
+    uint32_t bytes;      /* of a piece */
+    uint32_t offset;     /* in a slot */
 
-    __device__ __forceinline__ stream_ring(const struct product_args &a, const struct stream_shape &s, unsigned char *slots,
-                                           struct landing *landings, uint32_t row, uint32_t end)
-        : a(a), s(s), slots(slots), landings(landings), row(row), end(end), part(0), rate(0), offset(0)
+    __device__ __forceinline__ void seat(const struct product_args &a, const stream_cursor &c)
     {
-        int lane = threadIdx.x & 31;
-        stream = lane % N;
-        second = PAIR ? lane / N % 2 : 0;
-        uint32_t groups = s.parts > 1 ? s.part : s.rows * a.groups;
-#pragma unroll
-        for (int i = 0; i < N; i++)
-            if (i == stream) {
-                rate = stream_of<F>::rate(i);
-                offset = stream_of<F>::at(i, groups) + (uint32_t)second * s.tile_bytes;
-            }
-    }
-
-    /* Rows of the slot that begins with `row`; they are of one matrix, where it is row *in. */
-    __device__ __forceinline__ uint32_t rows_of(uint32_t row, int *matrix, uint32_t *in) const
-    {
-        *in = row;
-        *matrix = PAIR ? 0 : product_matrix(a, in);
-        return min(min(s.rows, end - row), a.matrix[*matrix].rows - *in);
-    }
-
-    __device__ __forceinline__ const uint8_t *base(int matrix) const
-    {
-        const s32_matrix &w = a.matrix[PAIR ? second : matrix].weight;
-        const uint8_t *p = w.stream[0];
+        const int lane = threadIdx.x & 31;
+        const s32_matrix &w = a.matrix[c.matrix].weight;
+        from = w.stream[0];
 #pragma unroll
         for (int i = 1; i < N; i++)
-            p = i == stream ? w.stream[i] : p;
-        return p;
+            from = i == lane ? w.stream[i] : from;
+        from += (uint64_t)c.in * bytes;
     }
 
-    /* The next stretch into slot `to`. */
-    __device__ __forceinline__ void fetch(uint32_t to)
+    /* The next pieces into slot `to`: whole lines of 16 bytes. */
+    __device__ __forceinline__ void fetch(stream_cursor &c, const struct product_args &a, const struct stream_shape &s,
+                                          uint32_t first, uint32_t rows, uint32_t to)
     {
-        if (row >= end)
+        if (c.at >= c.end)
             return;
-        int matrix;
-        uint32_t in, n = rows_of(row, &matrix, &in);
-        if ((threadIdx.x & 31) < COPIES) {
-            uint64_t first = (uint64_t)in * a.groups + part * s.part;
-            uint64_t last = s.parts > 1 ? min(first + s.part, (uint64_t)(in + 1) * a.groups) : first + n * a.groups;
-            uint64_t from = first * rate / 4 / 16 * 16, behind = ((last * rate + 3) / 4 + 15) / 16 * 16;
-            landing_copy(&landings[to], slots + to * s.slot_bytes + offset, base(matrix) + from, (uint32_t)(behind - from));
+        if (c.at == c.stop) {
+            stream_seat(c, a, s, first, rows);
+            seat(a, c);
         }
-        if (s.parts > 1 && part + 1 < s.parts) {
-            part++;
-        } else {
-            part = 0;
-            row += n;
+        const uint32_t n = min(s.rows, c.stop - c.at);
+        if ((threadIdx.x & 31) < N) {
+            const uint32_t low = (uint32_t)(uintptr_t)from & 15;
+            landing_copy(&landings[to], slots + to * s.slot_bytes + offset, from - low, (low + n * bytes + 15) & ~15u);
+            from += n * bytes;
         }
+        c.at += n;
+        c.in += n;
     }
 
-    /* A slot's matrix that begins with group `first` of W. */
-    __device__ __forceinline__ s32_tile tile(uint32_t slot, int of, uint32_t first) const
+    /* What lies in a slot whose first piece is number `in` of its matrix. */
+    __device__ __forceinline__ s32_tile tile(const struct stream_shape &s, uint32_t slot, uint32_t in) const
     {
         s32_tile t;
-        const unsigned char *p = slots + slot * s.slot_bytes + (uint32_t)of * s.tile_bytes;
-        uint32_t groups = s.parts > 1 ? s.part : s.rows * a.groups;
+        const unsigned char *p = slots + slot * s.slot_bytes;
 #pragma unroll
         for (int i = 0; i < 4; i++) /* only the low bits of where it begins matter, which 32 bits have */
-            t.stream[i] = i < N ? p + stream_of<F>::at(i, groups) + (first * stream_of<F>::rate(i) / 4 & 15) : NULL;
+            t.stream[i] =
+                i < N ? p + stream_of<F>::at(i, s.rows * s.groups) + (in * s.groups * stream_of<F>::rate(i) / 4 & 15) : NULL;
         return t;
     }
 };
@@ -152,34 +154,24 @@ template <int N> __device__ __forceinline__ float warp_sums(float *v)
     return v[0];
 }
 
-/* R rows of the slot, whose groups begin at group `from` of the activation; `stride` groups from row to row. */
-template <class F, int T, int R, int TILES, int MOST>
-__device__ __forceinline__ void stream_rows(const s32_tile *tile, uint32_t stride, uint32_t from, uint32_t n, uint32_t groups,
-                                            const activation<F> &x, float (*acc)[MOST][T])
+/* R pieces of the slot times the activation from group `from` on. */
+template <class F, int T, int R>
+__device__ __forceinline__ void stream_rows(const s32_tile &tile, uint32_t piece, uint32_t from, uint32_t groups,
+                                            const activation<F> &x, float (*acc)[T])
 {
-    constexpr int UNROLL = R * TILES * T >= 4 ? 1 : 2;
-    float sum[R * TILES][T];
-    uint32_t first[R * TILES];
+    constexpr int UNROLL = R * T >= 4 ? 1 : R * T == 2 ? 2 : 4;
+    uint32_t first[R];
 #pragma unroll
-    for (int r = 0; r < R * TILES; r++) {
-        first[r] = (uint32_t)(r % R) * stride - from;
-#pragma unroll
-        for (int t = 0; t < T; t++)
-            sum[r][t] = acc[r / R][r % R][t];
-    }
+    for (int r = 0; r < R; r++)
+        first[r] = r * piece - from;
 #pragma unroll UNROLL
-    for (uint32_t g = threadIdx.x & 31; g < n; g += 32) {
-        typename F::raw raw[R * TILES];
+    for (uint32_t g = threadIdx.x & 31; g < piece; g += 32) {
+        typename F::raw raw[R];
 #pragma unroll
-        for (int r = 0; r < R * TILES; r++)
-            raw[r] = F::load(tile[r / R], (uint32_t)(r % R) * stride + g);
-        mv_group<F, T, R * TILES>(raw, first, from + g, groups, x, sum);
+        for (int r = 0; r < R; r++)
+            raw[r] = F::load(tile, r * piece + g);
+        mv_group<F, T, R>(raw, first, from + g, groups, x, acc);
     }
-#pragma unroll
-    for (int r = 0; r < R * TILES; r++)
-#pragma unroll
-        for (int t = 0; t < T; t++)
-            acc[r / R][r % R][t] = sum[r][t];
 }
 
 /* ---- the kernel */
@@ -193,198 +185,224 @@ template <class F, int T> HD size_t stream_staged(uint32_t groups)
 /* The activation, as the weights meet it; f32, quantised by each block; the same under a norm. */
 enum stream_from { STREAM_PLAIN, STREAM_F32, STREAM_NORM };
 
-/* R: most rows of a slot. */
-template <class F, int T, int R, bool PAIR>
-__device__ __forceinline__ void stream_work(stream_ring<F, PAIR> &ring, uint32_t row, const activation<F> &x, float *y,
-                                            uint32_t y_first)
+/* All of a warp's pieces; sums[piece][token]. R: most pieces of a slot. */
+template <class F, int T, int R>
+__device__ __forceinline__ void stream_work(stream_ring<F> &ring, stream_cursor &asked, stream_cursor &c,
+                                            const struct product_args &a, const struct stream_shape &s, uint32_t first,
+                                            uint32_t rows, const activation<F> &x, float *sums)
 {
-    constexpr int TILES = PAIR ? 2 : 1, N = R * T;
-    const struct product_args &a = ring.a;
-    const int lane = threadIdx.x & 31, own = lane / (32 / N), t = own % T;
+    constexpr int N = R * T;
+    const int lane = threadIdx.x & 31, own = lane / (32 / N);
     uint32_t slot = 0, lap = 0;
-    while (row < ring.end) {
-        int matrix;
-        uint32_t in, n = ring.rows_of(row, &matrix, &in);
-        const struct product_matrix &m = a.matrix[matrix];
-        const bool mine = lane % (32 / N) == 0 && own / T < (int)n && t < a.tokens;
-        const uint32_t at = in + own / T;
-        const float add = mine && m.add ? m.add[(size_t)t * m.add_stride + at] : 0;
-        float acc[TILES][N]; /* row by row, each row's tokens */
+    while (c.at < c.end) {
+        if (c.at == c.stop)
+            stream_seat(c, a, s, first, rows);
+        const uint32_t n = min(s.rows, c.stop - c.at), from = s.split > 1 ? (c.in & (s.split - 1)) * s.groups : 0;
+        const s32_tile tile = ring.tile(s, slot, c.in);
+        float acc[R][T];
 #pragma unroll
-        for (int i = 0; i < TILES * N; i++)
-            acc[i / N][i % N] = 0;
-        for (uint32_t part = 0; part < ring.s.parts; part++) {
-            uint32_t from = part * ring.s.part, some = ring.s.parts > 1 ? min(ring.s.part, a.groups - from) : a.groups;
-            s32_tile tile[TILES];
-#pragma unroll
-            for (int i = 0; i < TILES; i++)
-                tile[i] = ring.tile(slot, i, in * a.groups + from);
-            landing_wait(&ring.landings[slot], lap);
-            if (R == 1 || n > 1)
-                stream_rows<F, T, R, TILES>(tile, a.groups, from, some, a.groups, x, (float(*)[R][T])acc);
-            else
-                stream_rows<F, T, 1, TILES>(tile, a.groups, from, some, a.groups, x, (float(*)[R][T])acc);
-            __syncwarp();
-            ring.fetch(slot);
-            if (++slot == ring.s.slots) {
-                slot = 0;
-                lap ^= 1;
-            }
+        for (int i = 0; i < N; i++)
+            acc[i / T][i % T] = 0;
+        landing_wait(&ring.landings[slot], lap);
+        if (R == 1 || n > 1)
+            stream_rows<F, T, R>(tile, s.groups, from, a.groups, x, acc);
+        else
+            stream_rows<F, T, 1>(tile, s.groups, from, a.groups, x, acc);
+        __syncwarp();
+        ring.fetch(asked, a, s, first, rows, slot);
+        if (++slot == s.slots) {
+            slot = 0;
+            lap ^= 1;
         }
         float sum = warp_sums<N>(acc[0]);
-        if constexpr (PAIR) {
-            float up = warp_sums<N>(acc[1]);
-            if (mine) {
-                float v = product_store_pair(a, at, t, sum, up);
-                if (y)
-                    y[at - y_first] = v;
-            }
-        } else if (mine) {
-            product_store(m, at, t, sum, add);
-        }
-        row += n;
+        if (lane % (32 / N) == 0 && own / T < (int)n)
+            sums[c.at * T + own] = sum;
+        c.at += n;
+        c.in += n;
     }
 }
 
-template <class F, int T, int R, bool PAIR, int FROM>
-__global__ void __launch_bounds__(32 * PRODUCT_WARPS, T <= 2 ? 3 : 2)
+/* The sum of row `row` of the block, of its matrix number `second` where it has pairs. */
+template <int T>
+__device__ __forceinline__ float stream_sum(const struct stream_shape &s, const float *sums, uint32_t row, uint32_t t)
+{
+    float v = sums[row * s.split * T + t];
+    for (uint32_t i = 1; i < s.split; i++)
+        v += sums[(row * s.split + i) * T + t];
+    return v;
+}
+
+/* A block's rows, once their sums are there. */
+template <int T>
+__device__ __forceinline__ void stream_store(const struct product_args &a, const struct stream_shape &s, uint32_t first,
+                                             uint32_t rows, const float *sums)
+{
+    for (uint32_t i = threadIdx.x; i < rows * T; i += blockDim.x) {
+        const uint32_t row = i / T, t = i % T;
+        if ((int)t >= a.tokens)
+            continue;
+        float v = stream_sum<T>(s, sums, row, t);
+        if (s.pair) {
+            v = product_store_pair(a, first + row, (int)t, v, stream_sum<T>(s, sums, rows + row, t));
+            if (a.quantized) /* whole warps: rows are in units of 32 */
+                a8_store_1((struct block_a8 *)a.quantized + (first + row) / 32, v);
+        } else {
+            uint32_t in = first + row;
+            const int matrix = product_matrix(a, &in);
+            product_store(a.matrix[matrix], in, (int)t, v);
+        }
+    }
+}
+
+template <class F, int T, int R, int FROM, int WARPS>
+__global__ void __launch_bounds__(32 * WARPS, WARPS <= 8 ? (T <= 2 ? 3 : 2) : (T <= 2 ? 2 : 1))
     matvec_stream(const __grid_constant__ struct product_args a, const __grid_constant__ struct stream_shape s)
 {
     extern __shared__ __align__(16) unsigned char shared[];
     const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     cuda_release();
-    unsigned char *staged = shared + PRODUCT_WARPS * s.slots * s.slot_bytes;
-    struct landing *landings = (struct landing *)(staged + stream_staged<F, T>(a.groups)) + warp * s.slots;
-    float *y = (float *)(landings + (PRODUCT_WARPS - warp) * s.slots);
     const uint32_t units = (a.rows + s.unit - 1) / s.unit;
     const uint32_t first = (uint32_t)((uint64_t)units * blockIdx.x / gridDim.x) * s.unit;
-    const uint32_t last = min((uint32_t)((uint64_t)units * (blockIdx.x + 1) / gridDim.x) * s.unit, a.rows), rows = last - first;
-    const uint32_t row = first + rows * warp / PRODUCT_WARPS, end = first + rows * (warp + 1) / PRODUCT_WARPS;
-    stream_ring<F, PAIR> ring(a, s, shared + warp * s.slots * s.slot_bytes, landings, row, end);
+    const uint32_t rows = min((uint32_t)((uint64_t)units * (blockIdx.x + 1) / gridDim.x) * s.unit, a.rows) - first;
+    const uint32_t pieces = rows * s.split * (s.pair ? 2 : 1);
+    stream_cursor c = {pieces * warp / WARPS, pieces * (warp + 1) / WARPS, 0, 0, 0};
+    c.stop = c.at; /* it has no seat yet */
+    stream_cursor asked = c;
+    stream_ring<F> ring;
+    ring.slots = shared + warp * s.slots * s.slot_bytes;
+    ring.landings = (struct landing *)(shared + s.landings) + warp * s.slots;
+    ring.bytes = s.groups * stream_of<F>::rate((int)lane) / 4;
+    ring.offset = stream_of<F>::at((int)lane % stream_ring<F>::N, s.rows * s.groups);
     if (lane == 0) {
         for (uint32_t i = 0; i < s.slots; i++)
-            landing_init(&landings[i], stream_ring<F, PAIR>::COPIES);
+            landing_init(&ring.landings[i], stream_ring<F>::N);
         landings_ready();
     }
     __syncwarp();
     for (uint32_t i = 0; i < s.slots; i++)
-        ring.fetch(i);
+        ring.fetch(asked, a, s, first, rows, i);
     cuda_wait();
     activation<F> x;
     if constexpr (FROM == STREAM_F32)
-        x.stage_f32((const float *)a.x, a.groups, staged);
+        x.stage_f32((const float *)a.x, a.groups, shared + s.staged);
     else if constexpr (FROM == STREAM_NORM)
-        x.stage_norm((const float *)a.x, a.norm, a.eps, a.groups, staged, (float *)(shared + s.room));
+        x.template stage_norm<WARPS>((const float *)a.x, a.norm, a.eps, a.groups, shared + s.staged,
+                                     (float *)(shared + s.room));
     else
-        x.template stage<T>(a.x, a.x_stride, a.tokens, a.groups, staged);
+        x.template stage<T>(a.x, a.x_stride, a.tokens, a.groups, shared + s.staged);
     __syncthreads();
-    stream_work<F, T, R, PAIR>(ring, row, x, PAIR && a.quantized ? y : NULL, first);
-    if constexpr (PAIR) {
-        if (!a.quantized)
-            return;
-        __syncthreads();
-        for (uint32_t i = warp; i * 32 < rows; i += PRODUCT_WARPS)
-            a8_store_1((struct block_a8 *)a.quantized + first / 32 + i, y[i * 32 + lane]);
-    }
+    float *sums = (float *)(shared + s.sums);
+    stream_work<F, T, R>(ring, asked, c, a, s, first, rows, x, sums);
+    __syncthreads();
+    stream_store<T>(a, s, first, rows, sums);
 }
 
 /* ---- the host's side */
 
 enum {
-    STREAM_SLOTS = 16,        /* of a warp, at most, */
-    STREAM_DEEP = 3,          /* and at least */
-    STREAM_BLOCK = 110 << 10, /* bytes of shared memory of a block, of which a multiprocessor then holds two */
+    STREAM_WARPS = 16,
+    STREAM_SLOTS = 8,         /* of a warp, at most, */
+    STREAM_DEEP = 2,          /* and at least */
+    STREAM_MANY = 120 << 10,  /* bytes of shared memory of a block with several matrices, */
+    STREAM_ONE = 100 << 10,   /* and with one: a multiprocessor holds one of each, and no two of the former */
     STREAM_ALONE = 224 << 10, /* where the activation alone takes much of that */
-    STREAM_LEAST = 40 << 10   /* for slots */
+    STREAM_LEAST = 32 << 10,  /* for slots */
+    STREAM_ROWS = 1024        /* of a block */
 };
 
-template <class F> static inline void stream_slot(struct stream_shape *s, uint32_t groups, bool pair)
+template <class F> static inline uint32_t stream_slot(uint32_t groups)
 {
-    s->tile_bytes = stream_of<F>::at(stream_of<F>::n, groups);
-    s->slot_bytes = ((pair ? 2 : 1) * s->tile_bytes + 127) / 128 * 128;
+    return (stream_of<F>::at(stream_of<F>::n, groups) + 127) / 128 * 128;
 }
 
-/* How rows are cut into slots, so that a warp has some in flight while it multiplies another. */
+/* Into how many a row may be cut: each has a sum in shared memory. */
+static inline uint32_t stream_pieces(uint32_t block_rows)
+{
+    return block_rows <= 64 ? 8 : 4;
+}
+
+/* How rows are cut into pieces and slots, so that every warp has as many pieces, and some in flight while it multiplies
+ * another. False: there is no room for that. */
 template <class F, int T>
-static struct stream_shape stream_shape_of(const struct product_args *a, bool pair, uint32_t blocks, uint32_t unit, size_t room)
+static bool stream_cut(struct stream_shape *s, const struct product_args *a, uint32_t block_rows, uint32_t warps, size_t room)
 {
-    struct stream_shape s = {};
-    const uint32_t units = (a->rows + unit - 1) / unit, per_warp = (uint32_t)(room / PRODUCT_WARPS);
-    s.unit = unit;
-    s.block_rows = (units + blocks - 1) / blocks * unit;
-    s.rows = T == 1 && !pair ? 4 : T <= 2 ? 2 : 1;
-    const uint32_t rows = (s.block_rows + PRODUCT_WARPS - 1) / PRODUCT_WARPS;
-    for (;; s.rows /= 2) {
-        stream_slot<F>(&s, s.rows * a->groups, pair);
-        if (s.rows == 1 || (s.slot_bytes * STREAM_DEEP <= per_warp && s.rows * 2 <= rows))
-            break;
+    const uint32_t most = stream_pieces(block_rows), per_warp = (uint32_t)(room / warps), all = block_rows * (s->pair ? 2 : 1),
+                   grain = 32 * 8 / F::block == 1 ? 8 : 1;
+    s->split = 1;
+    s->groups = a->groups;
+    while (s->split < most && s->groups % (2 * grain) == 0 && s->groups >= 64 &&
+           (stream_slot<F>(s->groups) * STREAM_DEEP > per_warp || all * s->split < warps ||
+            (all * s->split < 4 * warps && (all * s->split + warps - 1) / warps * warps * 9 > all * s->split * 10))) {
+        s->split *= 2;
+        s->groups /= 2;
     }
-    s.parts = 1;
-    s.part = a->groups;
-    while (s.slot_bytes * STREAM_DEEP > per_warp && s.part > 32) {
-        s.parts++;
-        s.part = ((a->groups + s.parts - 1) / s.parts + 31) / 32 * 32;
-        stream_slot<F>(&s, s.part, pair);
-    }
-    s.parts = (a->groups + s.part - 1) / s.part;
-    const uint32_t all = (rows + s.rows - 1) / s.rows * s.parts, fit = per_warp / s.slot_bytes;
-    s.slots = fit < 1 ? 1 : fit < STREAM_SLOTS ? fit : STREAM_SLOTS;
-    s.slots = s.slots < all ? s.slots : all;
-    return s;
+    s->rows = 1;
+    while (T <= 2 && s->split == 1 && s->rows < (T == 1 ? 4 : 2) && s->rows * 4 * warps <= all &&
+           stream_slot<F>(2 * s->rows * s->groups) * STREAM_DEEP <= per_warp)
+        s->rows *= 2;
+    s->slot_bytes = stream_slot<F>(s->rows * s->groups);
+    const uint32_t fit = per_warp / s->slot_bytes, needed = ((all * s->split + warps - 1) / warps + s->rows - 1) / s->rows;
+    s->slots = fit < 1 ? 1 : fit < STREAM_SLOTS ? fit : STREAM_SLOTS;
+    s->slots = s->slots < needed ? s->slots : needed;
+    return fit >= s->slots && (fit >= STREAM_DEEP || fit >= needed);
 }
 
-template <class F, int T> static int stream_launch(const struct exec *x, const struct product_args &a, bool pair)
+template <class F, int T, int WARPS> static int stream_launch(const struct exec *x, const struct product_args &a, bool pair)
 {
-    const uint32_t multiprocessors = (uint32_t)cuda_units(x->device), unit = a.quantized ? 32 : 1;
+    const uint32_t multiprocessors = (uint32_t)cuda_units(x->device);
+    struct stream_shape s = {};
+    s.unit = a.quantized ? 32 : 1;
+    s.pair = pair;
     uint32_t blocks;
     if (a.quantized) {
-        uint32_t units = a.rows / unit, each = units / multiprocessors ? units / multiprocessors : 1;
+        uint32_t units = a.rows / s.unit, each = units / multiprocessors ? units / multiprocessors : 1;
         blocks = (units + each - 1) / each;
     } else {
-        blocks = (a.rows + PRODUCT_WARPS - 1) / PRODUCT_WARPS;
-        blocks = blocks < multiprocessors ? blocks : multiprocessors;
+        blocks = (a.rows + 7) / 8;
+        blocks = blocks < multiprocessors ? blocks : multiprocessors * ((a.rows / multiprocessors + STREAM_ROWS) / STREAM_ROWS);
     }
-    const size_t beside = stream_staged<F, T>(a.groups) + (size_t)PRODUCT_WARPS * STREAM_SLOTS * sizeof(struct landing) + 128 +
-                          (a.quantized ? ((a.rows / unit + blocks - 1) / blocks * unit) * sizeof(float) : 0);
-    const size_t block = beside + STREAM_LEAST <= STREAM_BLOCK ? STREAM_BLOCK : STREAM_ALONE;
-    struct stream_shape s = stream_shape_of<F, T>(&a, pair, blocks, unit, block - beside);
-    const size_t shared = beside + (size_t)PRODUCT_WARPS * s.slots * s.slot_bytes;
-    s.room = (uint32_t)shared - 128;
+    const uint32_t block_rows = ((a.rows + s.unit - 1) / s.unit + blocks - 1) / blocks * s.unit;
+    const size_t staged = stream_staged<F, T>(a.groups), landings = (size_t)WARPS * STREAM_SLOTS * sizeof(struct landing);
+    const size_t sums = (size_t)block_rows * (pair ? 2 : 1) * T * sizeof(float);
+    const size_t beside = staged + landings + stream_pieces(block_rows) * sums + 128;
+    const size_t block = a.n_matrices > 1 ? STREAM_MANY : STREAM_ONE;
+    if (beside + STREAM_LEAST > block || !stream_cut<F, T>(&s, &a, block_rows, WARPS, block - beside))
+        if (beside + STREAM_LEAST > STREAM_ALONE || !stream_cut<F, T>(&s, &a, block_rows, WARPS, STREAM_ALONE - beside))
+            return a.norm ? cuda_fault("a row of %u groups has no room in shared memory", a.groups)
+                          : mv_launch<F, T>(x, a, pair);
+    s.staged = (uint32_t)WARPS * s.slots * s.slot_bytes;
+    s.landings = s.staged + (uint32_t)staged;
+    s.room = s.landings + (uint32_t)landings;
+    s.sums = s.room + 128;
+    const size_t shared = s.sums + sums * s.split;
     const dim3 grid(blocks);
-#define STREAM_GO(R, PAIR, FROM)                                                                                               \
-    cuda_launch(x, matvec_stream<F, T, R, PAIR, FROM>, grid, dim3(32 * PRODUCT_WARPS), shared, a, s)
+#define STREAM_GO(R, FROM) cuda_launch(x, matvec_stream<F, T, R, FROM, WARPS>, grid, dim3(32 * WARPS), shared, a, s)
     if constexpr (T == 1 && !is_single<F>) {
-        if (a.norm && pair)
-            return s.rows == 1 ? STREAM_GO(1, true, STREAM_NORM) : STREAM_GO(2, true, STREAM_NORM);
         if (a.norm)
-            return s.rows == 1   ? STREAM_GO(1, false, STREAM_NORM)
-                   : s.rows == 2 ? STREAM_GO(2, false, STREAM_NORM)
-                                 : STREAM_GO(4, false, STREAM_NORM);
+            return s.rows == 1   ? STREAM_GO(1, STREAM_NORM)
+                   : s.rows == 2 ? STREAM_GO(2, STREAM_NORM)
+                                 : STREAM_GO(4, STREAM_NORM);
         if (a.from_f32)
-            return s.rows == 1   ? STREAM_GO(1, false, STREAM_F32)
-                   : s.rows == 2 ? STREAM_GO(2, false, STREAM_F32)
-                                 : STREAM_GO(4, false, STREAM_F32);
+            return s.rows == 1 ? STREAM_GO(1, STREAM_F32) : s.rows == 2 ? STREAM_GO(2, STREAM_F32) : STREAM_GO(4, STREAM_F32);
     }
     if constexpr (T == 1) {
-        if (pair)
-            return s.rows == 1 ? STREAM_GO(1, true, STREAM_PLAIN) : STREAM_GO(2, true, STREAM_PLAIN);
         if (s.rows == 4)
-            return STREAM_GO(4, false, STREAM_PLAIN);
+            return STREAM_GO(4, STREAM_PLAIN);
     }
     if constexpr (T <= 2) {
         if (s.rows == 2)
-            return STREAM_GO(2, false, STREAM_PLAIN);
+            return STREAM_GO(2, STREAM_PLAIN);
     }
-    return STREAM_GO(1, false, STREAM_PLAIN);
+    return STREAM_GO(1, STREAM_PLAIN);
 #undef STREAM_GO
 }
 
-/* Without HONE_CUDA_STREAM=1 matvec.cuh does it. All tokens of the node, at most eight at a time, and no more than shared
+/* Larger weights matvec.cuh brings. All tokens of the node, at most eight at a time, and no more than shared
  * memory holds; of a pair there is one. */
 template <class F> static int stream_run(const struct exec *x, struct product_args a, bool pair)
 {
     int rc = 0;
-    if (!product_streams())
+    if (!a.norm && !product_streams(product_weight_bytes(&a, F::format)))
         return mv_run<F>(x, a, pair);
     for (int left = a.tokens; left > 0 && !rc;) {
         int most = (int)(PRODUCT_SHARED / ((size_t)a.groups * activation<F>::group_bytes));
@@ -392,10 +410,10 @@ template <class F> static int stream_run(const struct exec *x, struct product_ar
                    : left > 2 && most >= 4 ? (left < 4 ? left : 4)
                    : left > 1 && most >= 2 ? 2
                                            : 1;
-        rc = a.tokens > 4   ? stream_launch<F, 8>(x, a, pair)
-             : a.tokens > 2 ? stream_launch<F, 4>(x, a, pair)
-             : a.tokens > 1 ? stream_launch<F, 2>(x, a, pair)
-                            : stream_launch<F, 1>(x, a, pair);
+        rc = a.tokens > 4   ? stream_launch<F, 8, STREAM_WARPS>(x, a, pair)
+             : a.tokens > 2 ? stream_launch<F, 4, STREAM_WARPS>(x, a, pair)
+             : a.tokens > 1 ? stream_launch<F, 2, STREAM_WARPS>(x, a, pair)
+                            : stream_launch<F, 1, STREAM_WARPS>(x, a, pair);
         left -= a.tokens;
         product_advance(&a);
     }
