@@ -6,14 +6,13 @@
  * product's weights are on their way while this one's are multiplied. The memory is busy through the norms and the ends of
  * launches, which between products of some microseconds are as long as the products.
  *
- * A block has a range of rows, and each of its warps a range of those. A warp has a ring of slots of its own, each with one
- * landing (ptx.cuh): some rows, or a part of one, of each stream of the layout, as they lie in device memory. It multiplies a
- * slot, a lane a group of 32 values, and asks for what comes `slots` later in its place. No warp waits for another but at the
- * activation. Sums of lanes are added by halves, several rows and tokens at once, so that each ends in a lane of its own, which
- * stores it.
+ * A block has a range of rows, which are cut into pieces where there are too few for its warps or a row is too long for a slot. A
+ * warp has a range of pieces and a ring of slots of its own, each with one landing (ptx.cuh): a piece or some, of each stream of
+ * the layout, as they lie in device memory. It multiplies a slot, a lane a group of 32 values, and asks for what comes `slots`
+ * later in its place. No warp waits for another but at the activation and at the end, where sums of pieces meet.
  *
- * The alternative, loads into registers (matvec.cuh), has fewer bytes in flight, and none before the activation is there.
- * One producer warp for all was another: its cursor and two barriers a slot cost more than a lane's four copies. */
+ * Off without HONE_CUDA_STREAM: loads into registers (matvec.cuh) are faster where products are large, by figures in
+ * docs/cuda.md. 8 warps a block multiply slower than weights come, and two blocks of a product may crowd on one multiprocessor. */
 #ifndef BACKENDS_CUDA_STREAM_CUH
 #define BACKENDS_CUDA_STREAM_CUH
 
