@@ -373,22 +373,29 @@ static int check_builds(struct judging *g)
                    : 0;
 }
 
-/* All runs are of one model file. */
-static int check_model(struct judging *g)
+/* All runs are of one model file, and of one machine as it was set up: what wins without wide vectors need not win with them.
+ */
+static int check_place(struct judging *g)
 {
     const json_t *first = NULL;
+    const char *machine = "";
     for (int k = 0; k < N_KINDS; k++) {
         const json_t *run = g->runs[k];
-        const char *hash = text_of(json_object_get(run, "model"), "sha256");
+        const char *hash = text_of(json_object_get(run, "model"), "sha256"),
+                   *on = text_of(json_object_get(run, "machine"), "hash");
         if (!run)
             continue;
         if (!first) {
             first = run;
+            machine = on;
             snprintf(g->out->model, sizeof g->out->model, "%s", hash);
         }
         if (strcmp(hash, g->out->model) != 0)
             return tier_say(g, TIER_FAIL, run, "one model", "its model is another than that of run %lld",
                             (long long)id_of(first));
+        if (strcmp(on, machine) != 0)
+            return tier_say(g, TIER_FAIL, run, "one machine",
+                            "its machine is another, or set up otherwise, than that of run %lld", (long long)id_of(first));
     }
     return 0;
 }
@@ -452,7 +459,7 @@ static int judge(struct judging *g)
     rc = rc ? rc : tier_check_arms(g);
     rc = rc ? rc : check_against_best(g);
     rc = rc ? rc : check_builds(g);
-    rc = rc ? rc : check_model(g);
+    rc = rc ? rc : check_place(g);
     for (int k = 0; k < N_KINDS && !rc; k++)
         rc = check_age(g, k);
     return rc;

@@ -23,7 +23,7 @@ struct story {
     const char *output;                /* what the bench run says of its own */
     const char *reference;             /* gate of verify's side A */
     const char *told_side, *told_base; /* beside the recipe: side B of verify, the base of ab */
-    const char *base_mask;
+    const char *base_mask, *ab_machine;
     int64_t written; /* the program's file, in milliseconds since 1970; 0: the record does not say */
     bool no_ab, no_verify, this_build;
 };
@@ -36,6 +36,7 @@ static const struct story good = {.commit = "abcdef123456",
                                   .output = "token-identical",
                                   .reference = "kernel=ref",
                                   .base_mask = "avx2",
+                                  .ab_machine = "abacus",
                                   .speed = 60,
                                   .gain = 0.05,
                                   .weights_b = 1000,
@@ -50,7 +51,7 @@ static int64_t begin_run(struct journal *j, const char *kind, const struct story
     int64_t run;
     struct journal_run r = {.kind = kind,
                             .build = json_pack("{s:s, s:s}", "commit", s->commit, "binary", binary),
-                            .machine = json_pack("{s:s}", "cpu", "abacus"),
+                            .machine = json_pack("{s:s}", "cpu", strcmp(kind, "ab") ? "abacus" : s->ab_machine),
                             .model = json_pack("{s:s, s:s}", "name", s->model, "sha256", s->model),
                             .recipe = gates ? json_pack("{s:[s], s:s, s:s}", "gates", gates, "type_k", "f16", "type_v", "f16")
                                             : json_pack("{s:[]}", "gates"),
@@ -284,6 +285,14 @@ static void a_base_with_a_handicap(void **state)
     refused(&s, &promote, "fail|arms alike|the base was told more than a recipe: model");
 }
 
+static void measured_elsewhere(void **state)
+{
+    (void)state;
+    struct story s = good;
+    s.ab_machine = "slide rule";
+    refused(&s, &promote, "fail|one machine|its machine is another");
+}
+
 static void changed_weights(void **state)
 {
     (void)state;
@@ -469,6 +478,7 @@ int main(void)
         cmocka_unit_test(the_bench_s_own_word),
         cmocka_unit_test(verified_against_nothing_that_is_right),
         cmocka_unit_test(a_base_with_a_handicap),
+        cmocka_unit_test(measured_elsewhere),
         cmocka_unit_test(changed_weights),
         cmocka_unit_test(no_control_of_the_same_build),
         cmocka_unit_test_setup(an_edited_record, fresh),

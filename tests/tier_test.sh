@@ -61,7 +61,10 @@ expect 1 'task 1 is for tier quick, not for impossible' "$hone" tier promote imp
 printf 'tier any\n    verify quality-equal\n' >>tiers
 "$hone" ab -m m.gguf --b my.recipe --in-process -p 0 -n 8 --blocks 8 --margin 50 >ab.out 2>&1 || true
 expect 1 'decided at 99 % with a margin of 50 %' "$hone" tier promote any my.recipe
-"$hone" ab -m m.gguf --a kernel=ref --b my.recipe --in-process -p 0 -n 8 --blocks 8 >ab.out 2>&1 || true
+for try in 1 2 3; do # on a machine that is busy with something else one may be unclear
+    "$hone" ab -m m.gguf --a kernel=ref --b my.recipe --in-process -p 0 -n 8 --blocks 24 >ab.out 2>&1 || true
+    ! grep -q '^B: win' ab.out || break
+done
 expect 0 'is the best of any (run' "$hone" tier promote any my.recipe
 expect 0 'is the best of any already (run' "$hone" tier promote any my.recipe
 [ "$("$hone" journal list --kind tier -o jsonl | wc -l)" = 1 ] || fail "it was promoted twice"
