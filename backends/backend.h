@@ -37,6 +37,8 @@ struct exec {
     void *stream;          /* the backend's queue; NULL on the CPU */
     int device;            /* of the backend; 0 on the CPU */
     bool few;              /* the step is of few tokens: launches may overlap */
+    void *link;            /* this rank's end of its group on devices (struct link_api), for collectives; NULL: it is alone, or meets
+                            * the others at the host */
 };
 
 struct kernel {
@@ -96,6 +98,22 @@ struct module_api {
     int (*launch)(const struct exec *x, void *function, const unsigned grid[2], int threads, size_t shared, const void *arg);
 };
 
+/* Ranks whose devices are one backend's, and which meet in kernels: each has an end, by its number in the group. Kernels of
+ * collectives find it in struct exec. All ranks run the same collectives in the same order. */
+struct link_api {
+    /* links[r] becomes the end of the rank that runs on devices[r]; a device may have several ranks. limit_ms: of one wait for
+     * another rank. way: how they exchange, in the backend's words; NULL: as fast as can be. HONE_EUSAGE: not so. On failure
+     * nothing is left. */
+    int (*create)(void **links, const int *devices, int n, int limit_ms, const char *way, struct hone_error *e);
+    void (*free)(void *link); /* each of them, once nothing runs; may be NULL */
+    /* All as new, once the streams of all ranks are idle: after a failure. */
+    int (*reset)(void *const *links, int n, struct hone_error *e);
+    void (*abort)(void *link); /* nobody of the group waits any longer; from any thread */
+    /* Of a synchronised stream: whether a kernel gave up, and for whom it waited at which node. */
+    int (*check)(void *link, struct hone_error *e);
+    const char *(*way)(const void *link);
+};
+
 /* What a backend brings whose memory is not the host's. Every call says which device it is about; one that can fail returns 0 or a code
  * with the message in *e. A stream runs what it is given in order, and belongs to one thread at a time; the stream NULL is the
  * device's own, for what is done apart from any run. */
@@ -129,6 +147,7 @@ struct device_api {
     /* Moves a span of bytes as it is, between memories: what copy nodes between places run. */
     const struct kernel *transfer;
     const struct module_api *modules; /* NULL: no code of a user's own */
+    const struct link_api *links; /* NULL: ranks on its devices meet at the host */
 };
 
 struct backend {

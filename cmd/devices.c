@@ -1,16 +1,23 @@
-/* devices.c: hone devices: backends, their devices, features, memory, and the read bandwidth measured now. */
+/* devices.c: hone devices: backends, their devices, features, memory, and the read bandwidth measured now; and how long ranks on
+ * devices take for a sum (--links). */
 #include "cmd/cmd.h"
 
 #include "backends/backend.h"
 #include "base/bandwidth.h"
 #include "base/cpu.h"
+#include "engine/places.h"
+#include "lab/link_rate.h"
 
 #include <string.h>
+
+static char *link_list, *link_way;
 
 static const struct option *options(int *n)
 {
     static const struct option table[] = {
         {"-t, --threads", OPTION_INT, &model_args.n_threads, "N", "threads that measure (0: one a core)", 0, 1024},
+        {"--links", OPTION_TEXT, &link_list, "DEV,DEV", "how long a sum over ranks on these devices takes; one may come twice", 0, 0},
+        {"--way", OPTION_TEXT, &link_way, "WAY", "how they meet (comm.link)", 0, 0},
         OUTPUT_OPTION,
     };
     *n = (int)(sizeof table / sizeof *table);
@@ -47,10 +54,63 @@ static void device_print(const struct backend *b, int i, const struct device_inf
         printf("  read      %.1f GB/s\n", read / 1e9);
 }
 
+static json_t *links_json(const struct link_rate *r)
+{
+    json_t *rows = json_array();
+    for (int k = 0; k < r->n_kernels; k++)
+        for (int i = 0; i < LINK_RATE_SIZES; i++)
+            if (r->ns[k][i] > 0)
+                json_array_append_new(rows, json_pack("{s:s, s:I, s:f}", "kernel", r->kernels[k], "bytes", (json_int_t)r->bytes[i],
+                                                      "ns", r->ns[k][i]));
+    return json_pack("{s:s, s:o}", "way", r->way, "all_reduce", rows);
+}
+
+static void links_print(const struct link_rate *r)
+{
+    printf("all_reduce between %s, by %s: us each, in a row of many\n  %-10s", link_list, r->way, "bytes");
+    for (int i = 0; i < LINK_RATE_SIZES; i++)
+        printf(" %10lld", (long long)r->bytes[i]);
+    for (int k = 0; k < r->n_kernels; k++) {
+        printf("\n  %-10s", r->kernels[k]);
+        for (int i = 0; i < LINK_RATE_SIZES; i++)
+            r->ns[k][i] > 0 ? printf(" %10.2f", r->ns[k][i] / 1e3) : printf(" %10s", "-");
+    }
+    printf("\n");
+}
+
+static int links(void)
+{
+    struct link_rate r;
+    struct hone_error e = {0};
+    const struct backend *b = NULL, *other;
+    int devices[LINK_RATE_RANKS], n = 0, rc = 0;
+    for (const char *w = link_list; *w && !rc && n < LINK_RATE_RANKS; w += strspn(w, ",/ ")) {
+        size_t size = strcspn(w, ",/ ");
+        if (!places_device(w, size, &other, &devices[n++]))
+            rc = err_set(&e, HONE_EUSAGE, "--links %.80s: there is no device '%.*s'", link_list, (int)(size < 40 ? size : 40), w);
+        if (!rc && b && other != b)
+            rc = err_set(&e, HONE_EUSAGE, "--links %.80s: devices of one backend meet in kernels", link_list);
+        b = other;
+        w += size;
+    }
+    if (!rc && !b)
+        rc = err_set(&e, HONE_EUSAGE, "--links: which devices?");
+    if (!rc)
+        rc = link_rate_measure(&r, b, devices, n, link_way, &e);
+    if (rc)
+        return cmd_fail(&e);
+    if (output_json())
+        return output_print(links_json(&r));
+    links_print(&r);
+    return 0;
+}
+
 static int run(int n_args, char **args)
 {
     if (n_args)
         return cmd_refuse(HONE_EUSAGE, "devices: '%s' is no option", args[0]);
+    if (link_list)
+        return links();
     int n_backends, threads = model_args.n_threads ? model_args.n_threads : cpu_cores();
     const struct backend *const *backends = backend_list(&n_backends);
     json_t *all = json_array();

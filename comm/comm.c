@@ -88,9 +88,20 @@ struct comm_counts comm_counts(const struct comm *c)
     return c->counts;
 }
 
+void comm_count(struct comm *c, int64_t collectives, int64_t bytes)
+{
+    c->counts.collectives += collectives;
+    c->counts.bytes += bytes;
+}
+
 void comm_set_timed(struct comm *c, bool timed)
 {
     c->timed = timed;
+}
+
+bool comm_timed(const struct comm *c)
+{
+    return c->timed;
 }
 
 /* ---- failing */
@@ -139,6 +150,14 @@ static unsigned next(struct comm *c, const struct worker *w)
         for (int i = 1; i < c->n_workers; i++) /* the others wait elsewhere, at a barrier: they count what they do not call */
             c->callers[i].seq = seq;
     return seq;
+}
+
+int comm_meet(struct comm *c, const char *where)
+{
+    int64_t start = clock_ns();
+    int rc = c->transport->share(c, NULL, next(c, NULL), (struct comm_block){NULL, 0}, 0, where, c->callers[0].blocks);
+    c->counts.wait_ns += clock_ns() - start;
+    return rc;
 }
 
 int comm_share(struct comm *c, const struct worker *w, struct comm_block mine, size_t most, const char *where,

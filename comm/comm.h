@@ -42,6 +42,8 @@ int comm_mpi_create(struct comm **rank, const struct comm_params *p, struct hone
 /* A group whose other ranks are made up: they bring as many bytes as this one, f32 drawn from their number. For checking and
  * timing kernels of collectives on one rank. */
 int comm_rehearsal_create(struct comm **rank, int size, const struct comm_params *p, struct hone_error *e);
+/* What its made-up rank r brings: n values. */
+void comm_rehearsal_values(int r, size_t n, float *values);
 /* Whether this build has MPI, and whether mpirun seems to have started this process. */
 bool comm_mpi_built(void);
 bool comm_mpi_launched(void);
@@ -117,8 +119,13 @@ struct comm_counts {
     int64_t wait_ns;            /* while timed: what passed until the last rank had come */
 };
 struct comm_counts comm_counts(const struct comm *c);
+/* For ranks that meet in kernels of their devices: so many collectives more, with so many bytes of this rank. */
+void comm_count(struct comm *c, int64_t collectives, int64_t bytes);
 /* Timed collectives meet first and move then, so that waiting for a late rank is told from moving: this perturbs what it
  * measures. Between two collectives, on every rank alike. */
 void comm_set_timed(struct comm *c, bool timed);
+bool comm_timed(const struct comm *c);
+/* The meeting that comes before a timed collective, for one that moves its data elsewhere. By one thread. */
+int comm_meet(struct comm *c, const char *where);
 
 #endif

@@ -27,6 +27,13 @@ static const struct hone_error *rehearsal_error(const struct comm *c)
     return failure_error(&((struct rehearsal *)c)->failure);
 }
 
+void comm_rehearsal_values(int r, size_t n, float *values)
+{
+    struct rng rng = rng_seed((uint64_t)r);
+    for (size_t i = 0; i < n; i++)
+        values[i] = (float)rng_normal(&rng);
+}
+
 /* Values of the other ranks, as many as n: the first ones stay the same when there are more. */
 static void make(struct rehearsal *h, size_t n)
 {
@@ -37,11 +44,8 @@ static void make(struct rehearsal *h, size_t n)
         rehearsal_abort(&h->base, HONE_ERESOURCE, "no memory for made-up ranks");
         return;
     }
-    for (int r = 1; r < h->base.size; r++) {
-        struct rng rng = rng_seed((uint64_t)r);
-        for (size_t i = 0; i < n; i++)
-            made[(size_t)r * n + i] = (float)rng_normal(&rng);
-    }
+    for (int r = 1; r < h->base.size; r++)
+        comm_rehearsal_values(r, n, made + (size_t)r * n);
     free(h->made);
     h->made = made;
     h->each = n;

@@ -51,6 +51,7 @@ const struct shard *session_shard(const struct hone_session *s);
 int session_rank(const struct hone_session *s);
 /* What a rank of this process has: bytes of weights that are its own, and of those that all ranks share; cells, states, values with scratch. */
 struct rank_memory {
+    char device[24]; /* "cpu", "cuda0" */
     int threads;
     double weights, mirrored;
     size_t kv, states, values; /* of a rank in another process not known: 0 */

@@ -241,24 +241,38 @@ static void change(struct kv *kv, int32_t seq, int32_t from, int32_t to)
     c[1] = none || to > c[1] ? to : c[1];
 }
 
+/* n entries of the map, from `first` on, to the twins of one rank. */
+static int twins_upload(const struct kv *to, const int32_t *map, size_t first, size_t n, struct hone_error *e)
+{
+    int rc = 0;
+    for (int i = 1; to->n_twins && i < to->places->placement.n && !rc; i++) {
+        const struct place *at = &to->places->placement.list[i];
+        if (to->maps[i].data)
+            rc = at->backend->api->copy(at->device, at->stream, (int32_t *)to->maps[i].data + first, map + first, n * sizeof *map, e);
+    }
+    return rc;
+}
+
 int kv_upload(struct kv *kv, struct hone_error *e)
 {
-    if (!kv->n_twins)
-        return 0;
     int rc = 0;
+    if (!kv->n_twins && !kv->also)
+        return 0;
     for (int32_t q = 0; q < kv->n_seq; q++) {
         int32_t *c = kv->changed + 2 * (int64_t)q;
         size_t first = (size_t)q * (size_t)kv->n_ctx + (size_t)c[0], n = (size_t)(c[1] - c[0]);
-        for (int i = 1; i < kv->places->placement.n && n && !rc; i++) {
-            const struct place *at = &kv->places->placement.list[i];
-            if (kv->maps[i].data)
-                rc = at->backend->api->copy(at->device, at->stream, (int32_t *)kv->maps[i].data + first, kv->map + first, n * sizeof *kv->map,
-                                            e);
-        }
+        for (const struct kv *to = kv; to && n && !rc; to = to->also)
+            rc = twins_upload(to, kv->map, first, n, e);
         if (!rc)
             c[0] = c[1] = 0;
     }
     return rc;
+}
+
+void kv_changed(struct kv *kv)
+{
+    for (int32_t q = 0; q < kv->n_seq; q++)
+        change(kv, q, 0, kv->length[q]);
 }
 
 int32_t kv_append(struct kv *kv, int32_t seq)

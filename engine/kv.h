@@ -29,6 +29,7 @@ struct kv {
     struct tensor map_twins[MAX_PLACES]; /* a list through ->twin */
     int n_twins;
     int32_t *changed;        /* [n_seq][2]: positions whose entries the twins lack, from and behind */
+    struct kv *also;         /* another rank's, whose twins are of this map too, and so on; NULL: none */
 };
 
 /* The formats that keys and values may have, in any pair: "f32, f16, ...". */
@@ -44,8 +45,10 @@ int kv_create(struct kv *kv, const struct model *m, int32_t n_ctx, int32_t n_seq
 /* Bytes at each place. */
 void kv_bytes_at(const struct model *m, enum format_id k, enum format_id v, int64_t n_cells, const struct places *places,
                  size_t bytes[MAX_PLACES]);
-/* Gives the twins of the map what has changed, in order of each place's stream. Before each run. */
+/* Gives the twins of the map, those of `also` with them, what has changed, in order of each place's stream. Before each run. */
 int kv_upload(struct kv *kv, struct hone_error *e);
+/* The whole map was written without those who count its changes. */
+void kv_changed(struct kv *kv);
 void kv_free(struct kv *kv);
 /* Appends one position to seq and returns its cell. There is room: length[seq] < n_ctx. */
 int32_t kv_append(struct kv *kv, int32_t seq);

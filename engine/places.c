@@ -200,6 +200,23 @@ void places_close(struct places *p)
     *p = (struct places){0};
 }
 
+int places_reserve(struct places *p, const struct plan *plan, struct hone_error *e)
+{
+    for (int i = 1; plan->placement && i < p->placement.n; i++) {
+        const struct place *at = &p->placement.list[i];
+        struct buffer *b = &p->values[i];
+        void *data;
+        if (plan->places[i].bytes <= b->bytes)
+            continue;
+        if (at->backend->api->alloc(at->device, plan->places[i].bytes, &data, e))
+            return err_prefix(e, "a step's values");
+        at->backend->api->free(at->device, b->data);
+        b->data = data;
+        b->bytes = plan->places[i].bytes;
+    }
+    return 0;
+}
+
 /* The places that weight w is read at, from its name, as a bit each. */
 static unsigned weight_places(const struct places *p, const struct model *m, const struct tensor *w)
 {

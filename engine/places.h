@@ -7,6 +7,7 @@
 
 #include "graph/gates.h"
 #include "graph/place.h"
+#include "graph/plan.h"
 #include "model/model.h"
 
 struct places {
@@ -31,6 +32,8 @@ bool places_device(const char *name, size_t n, const struct backend **backend, i
 /* HONE_EUSAGE: no such device; HONE_ERESOURCE where a stream cannot be had. On failure nothing is left. */
 int places_open(struct places *p, const struct model *m, const struct places_options *o, struct hone_error *e);
 void places_close(struct places *p); /* a zeroed one too */
+/* Room for the plan's values on each device. What moves has another address in p->values; on failure all is as before. */
+int places_reserve(struct places *p, const struct plan *plan, struct hone_error *e);
 /* Whether the weights of each device's layers and `kv_bytes[place]` more fit its free memory now; HONE_ERESOURCE says what
  * would. */
 int places_fit(const struct places *p, const struct model *m, const size_t *kv_bytes, struct hone_error *e);

@@ -5,6 +5,9 @@
  * in. A group that ended once is not used again: the next step gets a new one. One loop over the nodes of all ranks, a barrier
  * a node, was the alternative; it would need no group and be no model of ranks in other processes or on devices.
  *
+ * Ranks on devices (ranks_device.c) are led the same way; their collectives meet in kernels, through links that last as long
+ * as the session, and whatever runs at the host meets in the group.
+ *
  * Where each rank is a process (follow.h) there are no others here, and the group is the processes' own: it ends with them. */
 #include "engine/ranks.h"
 
@@ -73,10 +76,11 @@ static int self_test(struct ranks *r, struct hone_error *e)
     return rc;
 }
 
-int ranks_create(struct ranks **out, const struct ranks_spec *spec, const struct model *m, int poll, int limit_ms,
-                 struct hone_error *e)
+int ranks_create(struct ranks **out, const struct ranks_spec *spec, const struct model *m, int poll, struct places *own,
+                 const struct gates *gates, struct hone_error *e)
 {
     struct ranks *r = calloc(1, sizeof *r);
+    int limit_ms = gates_comm_timeout_ms(gates);
     struct comm *world = follow_comm();
     struct shard_params p = {.mode = spec->mode, .n_ranks = spec->n, .shares = spec->shares, .gather_logits = world != NULL};
     *out = NULL;
@@ -86,6 +90,8 @@ int ranks_create(struct ranks **out, const struct ranks_spec *spec, const struct
     int rc = room ? 0 : err_set(e, HONE_ERESOURCE, no_memory);
     if (!rc) {
         r->spec = *spec;
+        r->places = own;
+        r->skips = gates_skip_all_reduce(gates);
         r->comm_params = (struct comm_params){.n_workers = max_threads(spec), .poll = poll, .limit_ms = limit_ms};
         r->processes = world != NULL;
         r->comm = world;
@@ -100,9 +106,13 @@ int ranks_create(struct ranks **out, const struct ranks_spec *spec, const struct
     if (!rc && !(r->leaders = pool_create(1 + r->n_others, poll, e)))
         rc = e->code;
     if (!rc && !world)
+        rc = ranks_devices_open(r, m, gates, e);
+    if (!rc && !world)
         rc = group_make(r, e);
     if (!rc && !world)
         rc = self_test(r, e);
+    if (!rc && !world)
+        rc = ranks_devices_test(r, e);
     if (rc)
         ranks_free(r);
     else
@@ -116,13 +126,10 @@ void ranks_free(struct ranks *r)
         return;
     group_free(r);
     pool_free(r->leaders);
+    ranks_devices_close(r);
     for (int i = 0; i < r->n_others; i++) {
-        struct rank *k = &r->others[i];
-        pool_free(k->pool);
-        kv_free(&k->kv);
-        states_free(&k->states);
-        pages_free(k->values, k->value_bytes);
-        free(k->scratch);
+        pool_free(r->others[i].pool);
+        free(r->others[i].scratch);
     }
     cut_put(r->cut);
     free(r->codes);
@@ -136,19 +143,25 @@ const struct model *ranks_model(const struct ranks *r, int rank)
     return &r->cut->ranks[rank];
 }
 
-int ranks_memory(struct ranks *r, const struct kv *kv, const struct states *states, struct hone_error *e)
+int ranks_memory(struct ranks *r, struct kv *kv, const struct states *states, struct hone_error *e)
 {
-    size_t promised = kv->bytes + states->bytes;
+    size_t promised = kv->host_bytes + states->host_bytes;
     int rc = 0;
     for (int i = 0; i < r->n_others && !rc; i++) {
         struct rank *k = &r->others[i];
         const struct model *m = ranks_model(r, r->first + 1 + i);
-        rc = states_create(&k->states, m, kv->n_seq, states->n_snapshots, NULL, e);
+        const struct places *places = places_on_device(&k->places) ? &k->places : NULL;
+        rc = states_create(&k->states, m, kv->n_seq, states->n_snapshots, places, e);
         if (!rc)
-            rc = kv_create(&k->kv, m, kv->n_ctx, kv->n_seq, kv->format_k, kv->format_v, promised + k->states.bytes, NULL, e);
-        promised += k->kv.bytes + k->states.bytes;
+            rc = kv_create(&k->kv, m, kv->n_ctx, kv->n_seq, kv->format_k, kv->format_v, promised + k->states.host_bytes, places,
+                           e);
+        promised += k->kv.host_bytes + k->states.host_bytes;
         if (rc)
             err_prefix(e, "device %d", r->first + 1 + i);
+    }
+    for (int i = r->n_others; i-- > 0 && !rc;) { /* the session's map is all ranks' */
+        r->others[i].kv.also = kv->also;
+        kv->also = &r->others[i].kv;
     }
     return rc;
 }
@@ -231,6 +244,8 @@ int ranks_graphs(struct ranks *r, const struct model *m, struct graph *own, cons
         struct rank *k = &r->others[i];
         graph_init(&s->graph, a);
         s->in = same_inputs(&s->graph, in);
+        if (s->in.map)
+            s->in.map->twin = k->kv.n_twins ? k->kv.map_twins : NULL;
         s->in.k = k->kv.k;
         s->in.v = k->kv.v;
         s->in.conv = in->conv ? k->states.conv : NULL;
@@ -242,51 +257,36 @@ int ranks_graphs(struct ranks *r, const struct model *m, struct graph *own, cons
     return rc;
 }
 
-static int reserve(struct rank *k, const struct plan *p, struct hone_error *e)
+int ranks_plan(struct ranks *r, const struct plan *own, struct rank_step *others, const struct plan_options *options,
+               struct hone_error *e)
 {
-    if (p->value_bytes > k->value_bytes) {
-        void *block = pages_alloc(p->value_bytes);
-        if (!block)
-            return err_set(e, HONE_ERESOURCE, "no memory for a step's values: %.1f MiB", (double)p->value_bytes / 0x1p20);
-        pages_free(k->values, k->value_bytes);
-        k->values = block;
-        k->value_bytes = p->value_bytes;
-    }
-    size_t stride = (p->scratch_bytes + 63) / 64 * 64;
-    if (stride > k->scratch_stride || !k->scratch) {
-        void *scratch = aligned_alloc(64, (stride + 64) * (size_t)pool_size(k->pool));
-        if (!scratch)
-            return err_set(e, HONE_ERESOURCE, "no memory for scratch: %.1f MiB a thread", (double)stride / 0x1p20);
-        free(k->scratch);
-        k->scratch = scratch;
-        k->scratch_stride = stride;
-    }
-    return 0;
-}
-
-int ranks_plan(struct ranks *r, struct rank_step *others, const struct plan_options *own, struct hone_error *e)
-{
-    int rc = 0;
-    if (!own->dry)
-        rc = shard_settle(r->cut->shard, r->first, own->pool, e);
+    int rc = options->dry ? 0 : plan_settle(own, options->pool, e);
     for (int i = 0; i < r->n_others && !rc; i++) {
-        struct plan_options o = *own;
-        o.pool = r->others[i].pool;
+        struct rank *k = &r->others[i];
+        struct plan_options o = *options;
+        o.pool = k->pool;
+        o.placement = &k->places.placement;
         rc = plan_create(&others[i].plan, &others[i].graph, &o, e);
         if (!rc)
-            rc = reserve(&r->others[i], others[i].plan, e);
+            rc = rank_reserve(k, others[i].plan, e);
         if (!rc && !o.dry)
-            rc = shard_settle(r->cut->shard, r->first + 1 + i, o.pool, e);
+            rc = plan_settle(others[i].plan, k->pool, e);
         if (rc)
             err_prefix(e, "device %d", r->first + 1 + i);
     }
     return rc;
 }
 
+void ranks_release(const struct ranks *r, struct rank_step *others)
+{
+    for (int i = 0; i < r->n_others; i++)
+        plan_release(others[i].plan);
+}
+
 void ranks_bind(struct ranks *r, struct rank_step *others)
 {
     for (int i = 0; i < r->n_others; i++)
-        plan_bind(others[i].plan, r->others[i].values);
+        rank_bind(&r->others[i], others[i].plan);
 }
 
 bool ranks_current(const struct ranks *r, const struct rank_step *others)
@@ -329,12 +329,27 @@ static void run_rank(void *arg, int ith, int nth)
         run = *j->run;
     }
     run.comm = j->r->skips ? NULL : c;
+    run.link = j->r->skips ? NULL : rank_link(j->r, ith);
     struct hone_error *e = &j->r->errors[ith];
     *e = (struct hone_error){0};
     int rc = plan_run(ith ? j->others[ith - 1].plan : j->own, &run, e);
     j->r->codes[ith] = rc;
     if (rc && !comm_error(c)->code) /* the first to fail; the others fail where they wait for it */
         comm_abort(c, rc, e->message);
+    if (rc && run.link)
+        rank_places(j->r, ith)->placement.list[1].backend->api->links->abort(run.link);
+}
+
+/* After a failure, once all ranks are back: the group ends, and links are as new. */
+static void start_over(struct ranks *r)
+{
+    void *links[SHARD_MAX_RANKS];
+    struct hone_error ignored;
+    group_free(r);
+    for (int i = 0; i <= r->n_others && r->link; i++)
+        links[i] = rank_link(r, i);
+    if (r->link)
+        r->places->placement.list[1].backend->api->links->reset(links, 1 + r->n_others, &ignored);
 }
 
 int ranks_run(struct ranks *r, const struct plan *own, const struct run *run, const struct rank_step *others,
@@ -346,12 +361,15 @@ int ranks_run(struct ranks *r, const struct plan *own, const struct run *run, co
         return rc;
     if (r->processes && comm_error(r->comm)->code)
         return err_set(e, comm_error(r->comm)->code, "%s", comm_error(r->comm)->message);
+    rc = ranks_prepare(r, own, run, others, e);
+    if (rc)
+        return rc;
     pool_run(r->leaders, run_rank, &j);
     for (int i = 0; i <= r->n_others && !rc; i++)
         rc = r->codes[i];
     if (rc) {
         struct hone_error why = *comm_error(r->comm);
-        group_free(r);
+        start_over(r);
         rc = why.code ? why.code : rc;
         err_set(e, rc, "%s", rc == HONE_ECANCELED ? "cancelled" : why.message);
     }

@@ -1,7 +1,8 @@
 /* ranks.h: a session over several ranks: who they are, what each of them has, and running them together.
  *
- * A rank is one device with its own graph, plan, KV cells, recurrent states, values and group of threads. The session is itself
- * the first rank of its process; the others in the process stand here. What belongs to the text and not to a device (the map
+ * A rank is one device with its own graph, plan, KV cells, recurrent states, values and group of threads: the threads
+ * themselves, or a GPU that they launch for; several ranks may share one. The session is itself the first rank of its process;
+ * the others in the process stand here. What belongs to the text and not to a device (the map
  * from positions to cells, slots, lengths) is the session's alone: all ranks are given the same inputs. */
 #ifndef ENGINE_RANKS_H
 #define ENGINE_RANKS_H
@@ -9,14 +10,23 @@
 #include "comm/comm.h"
 #include "engine/cuts.h"
 #include "engine/kv.h"
+#include "engine/places.h"
 #include "engine/states.h"
 #include "graph/plan.h"
 
 struct hone_session_params;
 
+/* Where a rank runs. */
+struct rank_at {
+    const struct backend *backend; /* NULL: on its threads */
+    int device;
+};
+
 /* What the user asked for. */
 struct ranks_spec {
     int n; /* 1: no ranks */
+    int n_devices; /* ranks that are not on threads */
+    struct rank_at at[SHARD_MAX_RANKS];
     enum shard_mode mode;
     double shares[SHARD_MAX_RANKS];
     int threads[SHARD_MAX_RANKS]; /* of each; filled up from n_threads */
@@ -33,9 +43,11 @@ struct rank_step {
 struct rank {
     struct pool *pool;
     struct comm *comm;
+    struct places places; /* its device; zeroed: it runs on its threads */
+    void *link;           /* its end on devices; NULL: it meets the others at the host */
     struct kv kv;         /* its tensors alone: the map is the session's */
     struct states states; /* the same */
-    void *values, *scratch;
+    void *values, *scratch; /* of the host */
     size_t value_bytes, scratch_stride;
 };
 
@@ -46,6 +58,9 @@ struct ranks {
     int n_others;   /* in this process, numbered from first + 1 on */
     struct rank *others;
     struct comm *comm; /* of the session's own rank */
+    struct places *places; /* the same; the session's */
+    void *link;            /* the same */
+    bool crowded;          /* some device has several ranks */
     bool skips;        /* collectives are left out (debug.skip_all_reduce) */
     struct comm_params comm_params;
     struct pool *leaders; /* one thread a rank of this process */
@@ -57,15 +72,16 @@ struct ranks {
 /* split_mode, tensor_split and devices of p, with n_threads shared out. HONE_EUSAGE says what is wrong with them. */
 int ranks_spec_read(struct ranks_spec *out, const struct hone_session_params *p, struct hone_error *e);
 
-/* Cuts the model, and starts the other ranks' threads; their memory comes with ranks_memory. limit_ms: how long a rank waits
- * for another; 0: the usual. */
-int ranks_create(struct ranks **out, const struct ranks_spec *spec, const struct model *m, int poll, int limit_ms,
-                 struct hone_error *e);
+/* Cuts the model, and starts the other ranks' threads and streams; their memory comes with ranks_memory. own: the session's
+ * places, which become those of its rank and outlive the ranks. Gates: what runs on devices at all, how ranks meet, and
+ * how long one waits for another. */
+int ranks_create(struct ranks **out, const struct ranks_spec *spec, const struct model *m, int poll, struct places *own,
+                 const struct gates *gates, struct hone_error *e);
 void ranks_free(struct ranks *r); /* may be NULL */
 /* The model as a rank sees it, by its number. */
 const struct model *ranks_model(const struct ranks *r, int rank);
 /* The other ranks' cells and states, in the formats and numbers of the session's own. */
-int ranks_memory(struct ranks *r, const struct kv *kv, const struct states *states, struct hone_error *e);
+int ranks_memory(struct ranks *r, struct kv *kv, const struct states *states, struct hone_error *e);
 
 /* Builds the graph of a step for all ranks of the process: into own, whose inputs and states are made, and into *others, in the
  * arena. */
@@ -73,7 +89,10 @@ int ranks_graphs(struct ranks *r, const struct model *m, struct graph *own, cons
                  struct rank_step **others, struct hone_error *e);
 /* Plans what ranks_graphs built for the others, with the options of the own plan, makes room for it, and gives all ranks their
  * weights. */
-int ranks_plan(struct ranks *r, struct rank_step *others, const struct plan_options *own, struct hone_error *e);
+int ranks_plan(struct ranks *r, const struct plan *own, struct rank_step *others, const struct plan_options *options,
+               struct hone_error *e);
+/* Gives back what was captured of a step that goes. */
+void ranks_release(const struct ranks *r, struct rank_step *others);
 /* Addresses of the others' values: to be called for each kept step after ranks_plan, which may have moved them. */
 void ranks_bind(struct ranks *r, struct rank_step *others);
 bool ranks_current(const struct ranks *r, const struct rank_step *others);
@@ -97,7 +116,37 @@ int ranks_whole_create(struct ranks_whole *w, const struct model *m, const struc
                        struct hone_error *e);
 void ranks_whole_free(struct ranks_whole *w);
 /* From the ranks' parts and the session's map, and back. */
-void ranks_gather(struct ranks_whole *w, const struct ranks *r, const struct kv *kv, const struct states *states);
-void ranks_scatter(const struct ranks_whole *w, const struct ranks *r, struct kv *kv, struct states *states);
+int ranks_gather(struct ranks_whole *w, const struct ranks *r, const struct kv *kv, const struct states *states,
+                 struct hone_error *e);
+int ranks_scatter(const struct ranks_whole *w, const struct ranks *r, struct kv *kv, struct states *states,
+                  struct hone_error *e);
+
+/* ---- ranks on devices (ranks_device.c); the session's own is rank 0 of those here */
+
+static inline bool places_on_device(const struct places *p)
+{
+    return p->placement.n > 1;
+}
+/* Of all ranks of the process: their places, and how they meet. */
+int ranks_devices_open(struct ranks *r, const struct model *m, const struct gates *gates, struct hone_error *e);
+void ranks_devices_close(struct ranks *r);
+/* What a session keeps beside its weights. */
+struct ranks_need {
+    enum format_id k, v;
+    int64_t n_cells;
+    int32_t n_seq, n_snapshots;
+};
+/* Whether that and the weights of all ranks fit the free memory of their devices; HONE_ERESOURCE says what each lacks. */
+int ranks_fit(const struct ranks *r, const struct model *m, const struct ranks_need *need, struct hone_error *e);
+/* Room for a plan's values at the host and on the rank's device. */
+int rank_reserve(struct rank *k, const struct plan *p, struct hone_error *e);
+void rank_bind(const struct rank *k, struct plan *p);
+/* Collectives in kernels against sums on the host, on all ranks at once. */
+int ranks_devices_test(struct ranks *r, struct hone_error *e);
+/* Before a step on devices that are crowded. */
+int ranks_prepare(struct ranks *r, const struct plan *own, const struct run *run, const struct rank_step *others,
+                  struct hone_error *e);
+struct places *rank_places(const struct ranks *r, int i);
+void *rank_link(const struct ranks *r, int i);
 
 #endif

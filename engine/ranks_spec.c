@@ -1,14 +1,20 @@
 /* ranks_spec.c: what -sm, -ts and --device say about ranks, as one answer or one refusal.
  *
- *   -sm tensor -ts 1/1          two groups of threads with equal shares; -t is shared out evenly among them
- *   -sm tensor -dev cpu:2,cpu:1 two groups, of two threads and of one; their shares go by their threads unless -ts says
- * otherwise -sm layer  -ts 3/1          the same, each with its own layers A comma does what a slash does. A device is "cpu"
- * with or without a number of threads. Where mpirun started several processes each of them is a device, of -t threads, and -dev
- * has nothing to say. */
+ *   -sm tensor -ts 1/1            two groups of threads with equal shares; -t is shared out evenly among them
+ *   -sm tensor -dev cpu:2,cpu:1   two groups, of two threads and of one; their shares go by their threads unless -ts says
+ * otherwise -sm layer  -ts 3/1            the same, each with its own layers -sm tensor -dev cuda0,cuda1   two GPUs, with equal
+ * shares unless -ts says otherwise -sm tensor -dev cuda0,cuda0   two ranks on one GPU, each with streams and memory of its own:
+ * to try a split without a second
+ *
+ * A comma does what a slash does. A device is "cpu", with or without a number of threads, or one of another backend's, as often
+ * as it is to have ranks. Without -dev all GPUs are taken where there are two or more, and as many as shares; else groups of
+ * threads. -ngl 0 keeps a split off GPUs; a split by tensors is of all layers, so other numbers mean nothing. Where mpirun
+ * started several processes each of them is a device, of -t threads, and -dev has nothing to say. */
 #include "engine/follow.h"
 #include "engine/ranks.h"
 
 #include "base/cpu.h"
+#include "engine/places.h"
 #include "hone.h"
 
 #include <stdlib.h>
@@ -70,6 +76,19 @@ static int shares_read(struct ranks_spec *s, const char *list, int *n, struct ho
     return 0;
 }
 
+/* "cpu" or "cpu:N": whether it is one. */
+static bool threads_read(const char *word, size_t size, int *threads)
+{
+    char *end = (char *)(uintptr_t)word + size;
+    long n = 0;
+    if (size > 4 && !strncmp(word, "cpu:", 4))
+        n = strtol(word + 4, &end, 10);
+    else if (size != 3 || strncmp(word, "cpu", 3) != 0)
+        return false;
+    *threads = (int)n;
+    return end == word + size && n >= 0 && n <= 1024 && (size == 3 || n);
+}
+
 static int devices_read(struct ranks_spec *s, const char *list, int *n, struct hone_error *e)
 {
     const char *words[SHARD_MAX_RANKS];
@@ -78,19 +97,37 @@ static int devices_read(struct ranks_spec *s, const char *list, int *n, struct h
     if (*n < 0)
         return err_set(e, HONE_EUSAGE, "-dev %.80s: devices with a comma between, at most %d", list, SHARD_MAX_RANKS);
     for (int i = 0; i < *n; i++) {
-        char *end = (char *)(uintptr_t)words[i] + sizes[i];
-        long threads = 0;
-        if (sizes[i] > 4 && !strncmp(words[i], "cpu:", 4))
-            threads = strtol(words[i] + 4, &end, 10);
-        else if (sizes[i] != 3 || strncmp(words[i], "cpu", 3) != 0)
-            end = NULL;
-        if (end != words[i] + sizes[i] || threads < 0 || threads > 1024 || (sizes[i] > 3 && !threads))
+        struct rank_at *at = &s->at[i];
+        if (threads_read(words[i], sizes[i], &s->threads[i]))
+            continue;
+        bool cpu = sizes[i] >= 3 && !strncmp(words[i], "cpu", 3);
+        if (cpu || !places_device(words[i], sizes[i], &at->backend, &at->device))
             return err_set(e, HONE_EUSAGE,
-                           "-dev %.80s: '%.*s' is no device that a model can be split over: cpu and cpu:THREADS are", list,
-                           (int)(sizes[i] < 40 ? sizes[i] : 40), words[i]);
-        s->threads[i] = (int)threads;
+                           "-dev %.80s: '%.*s' is no device that a model can be split over: cpu, cpu:THREADS and GPUs are",
+                           list, (int)(sizes[i] < 40 ? sizes[i] : 40), words[i]);
+        s->n_devices++;
     }
     return 0;
+}
+
+/* Every GPU that can run kernels, where there are as many as are wanted. */
+static void devices_find(struct ranks_spec *s, int n_shares, int *n)
+{
+    struct rank_at found[SHARD_MAX_RANKS];
+    int n_backends, n_kernels, all = 0, most = n_shares ? n_shares : SHARD_MAX_RANKS;
+    const struct backend *const *list = backend_list(&n_backends);
+    for (int b = 0; b < n_backends; b++) {
+        if (list[b]->host)
+            continue;
+        list[b]->kernels(&n_kernels);
+        for (int i = 0; n_kernels && i < list[b]->n_devices() && all < most; i++)
+            if (list[b]->features(i))
+                found[all++] = (struct rank_at){list[b], i};
+    }
+    if (all < 2 || all < n_shares)
+        return;
+    memcpy(s->at, found, (size_t)all * sizeof *found);
+    *n = s->n_devices = all;
 }
 
 /* What no device names is shared out evenly, the first ones have what is left over. */
@@ -145,9 +182,15 @@ int ranks_spec_read(struct ranks_spec *s, const struct hone_session_params *p, s
         return e->code;
     if (follow_comm())
         return processes_read(s, p, named, n_shares, e);
+    bool by_layer = s->mode == SHARD_LAYER;
     if (named && devices_read(s, p->devices, &n_devices, e))
         return e->code;
-    if (s->mode == SHARD_LAYER && n_shares < 2 && n_devices < 2) { /* all layers on one device: what there is without ranks */
+    if (!named && !by_layer && p->n_gpu_layers)
+        devices_find(s, n_shares, &n_devices);
+    if (s->n_devices && !by_layer && !p->n_gpu_layers)
+        return err_set(e, HONE_EUSAGE, "-dev %.80s: -ngl 0 leaves nothing to a GPU", p->devices);
+    /* All layers on one device, or on GPUs, among which they are divided as places (places.h). */
+    if (by_layer && ((n_shares < 2 && n_devices < 2) || s->n_devices)) {
         s->n = 1;
         return 0;
     }
@@ -161,6 +204,6 @@ int ranks_spec_read(struct ranks_spec *s, const struct hone_session_params *p, s
         return err_set(e, HONE_EUSAGE, "-sm %s over one device: it takes two or more", p->split_mode);
     threads_fill(s, p->n_threads);
     for (int i = 0; i < s->n && !n_shares; i++)
-        s->shares[i] = s->threads[i];
+        s->shares[i] = s->n_devices ? 1 : s->threads[i];
     return 0;
 }

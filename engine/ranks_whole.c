@@ -4,6 +4,7 @@
  * A file says nothing of ranks, so a session may be saved on two devices and go on on three, or on one. Only cells and slots
  * that are in use are copied. Writing the ranks' parts one behind the other was the alternative: no copy, and a file that only
  * the same cut can read. */
+#include "engine/image.h"
 #include "engine/ranks.h"
 
 #include <stdlib.h>
@@ -45,44 +46,53 @@ static void move_row(const struct tensor *whole, const struct tensor *local, con
     }
 }
 
-static void move_part(const struct tensor *whole, const struct tensor *local, const struct split *split, struct in_use use,
-                      bool in)
+static int move_part(const struct tensor *whole, const struct tensor *local, const struct split *split, struct in_use use,
+                     bool in, struct hone_error *e)
 {
-    for (int64_t row = 0; local && row < tensor_rows(local); row++) {
+    struct tensor image;
+    int rc = local ? image_open(&image, local, e) : 0;
+    if (rc || !local)
+        return rc;
+    for (int64_t row = 0; row < tensor_rows(local); row++) {
         int64_t at[3];
         tensor_row_index(local, row, at);
         if (use.users[at[use.axis - 1]])
-            move_row(whole, local, split, at, in);
+            move_row(whole, &image, split, at, in);
     }
+    return image_close(&image, local, in, e);
 }
 
 /* All cells and slots of one rank. */
-static void move_rank(const struct ranks_whole *w, const struct ranks *r, int rank, const struct kv *kv,
-                      const struct states *states, bool in)
+static int move_rank(const struct ranks_whole *w, const struct ranks *r, int rank, const struct kv *kv,
+                     const struct states *states, bool in, struct hone_error *e)
 {
+    int rc = 0;
     const struct cut *c = r->cut;
     int n_layer = ranks_model(r, rank)->n_layer;
-    for (int i = 0; i < n_layer; i++) {
+    for (int i = 0; i < n_layer && !rc; i++) {
         struct in_use cells = {1, w->kv.users};
-        if (kv->k[i]) {
-            move_part(w->kv.k[i], kv->k[i], shard_split(c->shard, rank, c->k[i]), cells, in);
-            move_part(w->kv.v[i], kv->v[i], shard_split(c->shard, rank, c->v[i]), cells, in);
-        }
-        if (!states->n_slots)
+        if (kv->k[i])
+            rc = move_part(w->kv.k[i], kv->k[i], shard_split(c->shard, rank, c->k[i]), cells, in, e);
+        if (kv->k[i] && !rc)
+            rc = move_part(w->kv.v[i], kv->v[i], shard_split(c->shard, rank, c->v[i]), cells, in, e);
+        if (!states->n_slots || rc)
             continue;
-        move_part(w->states.conv[i], states->conv[i], c->conv[i] ? shard_split(c->shard, rank, c->conv[i]) : NULL,
-                  (struct in_use){2, w->states.users}, in);
-        move_part(w->states.delta[i], states->delta[i], c->delta[i] ? shard_split(c->shard, rank, c->delta[i]) : NULL,
-                  (struct in_use){3, w->states.users}, in);
+        rc = move_part(w->states.conv[i], states->conv[i], c->conv[i] ? shard_split(c->shard, rank, c->conv[i]) : NULL,
+                       (struct in_use){2, w->states.users}, in, e);
+        if (!rc)
+            rc = move_part(w->states.delta[i], states->delta[i], c->delta[i] ? shard_split(c->shard, rank, c->delta[i]) : NULL,
+                           (struct in_use){3, w->states.users}, in, e);
     }
+    return rc;
 }
 
-static void move_all(const struct ranks_whole *w, const struct ranks *r, const struct kv *kv, const struct states *states,
-                     bool in)
+static int move_all(const struct ranks_whole *w, const struct ranks *r, const struct kv *kv, const struct states *states,
+                    bool in, struct hone_error *e)
 {
-    for (int i = 0; i < r->n_others; i++)
-        move_rank(w, r, r->first + 1 + i, &r->others[i].kv, &r->others[i].states, in);
-    move_rank(w, r, r->first, kv, states, in);
+    int rc = 0;
+    for (int i = 0; i < r->n_others && !rc; i++)
+        rc = move_rank(w, r, r->first + 1 + i, &r->others[i].kv, &r->others[i].states, in, e);
+    return rc ? rc : move_rank(w, r, r->first, kv, states, in, e);
 }
 
 /* What is the text's: lengths, the map, who uses which cell and slot. Both have as many of all. */
@@ -125,16 +135,24 @@ void ranks_whole_free(struct ranks_whole *w)
     states_free(&w->states);
 }
 
-void ranks_gather(struct ranks_whole *w, const struct ranks *r, const struct kv *kv, const struct states *states)
+int ranks_gather(struct ranks_whole *w, const struct ranks *r, const struct kv *kv, const struct states *states,
+                 struct hone_error *e)
 {
     copy_kv(&w->kv, kv);
     copy_states(&w->states, states);
-    move_all(w, r, kv, states, false);
+    return move_all(w, r, kv, states, false, e);
 }
 
-void ranks_scatter(const struct ranks_whole *w, const struct ranks *r, struct kv *kv, struct states *states)
+int ranks_scatter(const struct ranks_whole *w, const struct ranks *r, struct kv *kv, struct states *states,
+                  struct hone_error *e)
 {
     copy_kv(kv, &w->kv);
+    kv_changed(kv);
     copy_states(states, &w->states);
-    move_all(w, r, kv, states, true);
+    int rc = move_all(w, r, kv, states, true, e);
+    for (int32_t q = 0; q < kv->n_seq && rc; q++) { /* a device failed: nothing is half restored */
+        kv_truncate(kv, q, 0);
+        states_rewind(states, q, 0);
+    }
+    return rc;
 }

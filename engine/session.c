@@ -79,11 +79,9 @@ static int session_ranks_open(struct hone_session *s, int asked, struct hone_err
     rc = gates ? follow_create(s->model->gguf->path, &told, gates, &s->followed, e) : err_set(e, HONE_ERESOURCE, "no memory for a session");
     free(gates);
     if (!rc)
-        rc = ranks_create(&s->ranks, &spec, s->model, p->poll, gates_comm_timeout_ms(&s->gates), e);
-    if (!rc) {
+        rc = ranks_create(&s->ranks, &spec, s->model, p->poll, &s->places, &s->gates, e);
+    if (!rc)
         p->n_threads = spec.threads[s->ranks->first];
-        s->ranks->skips = gates_skip_all_reduce(&s->gates);
-    }
     return rc;
 }
 
@@ -115,7 +113,7 @@ static int check_plugins(const struct settings *s, const char *recipe, struct ho
     return 0;
 }
 
-/* Which devices take layers. Ranks are groups of threads or processes, and have the model to themselves. */
+/* Which devices take layers. Ranks have places of their own (ranks_create). */
 static int session_places(struct hone_session *s, struct hone_error *e)
 {
     const struct hone_session_params *p = &s->params;
@@ -130,10 +128,13 @@ static int session_memory(struct hone_session *s, enum format_id k, enum format_
 {
     const struct hone_session_params *p = &s->params;
     const struct model *mine = s->ranks ? ranks_model(s->ranks, s->ranks->first) : s->model;
-    const struct places *places = s->ranks ? NULL : &s->places;
+    const struct places *places = &s->places;
     size_t bytes[MAX_PLACES], more[MAX_PLACES];
     int rc = 0;
-    if (s->places.placement.n > 1) {
+    if (s->ranks) {
+        struct ranks_need need = {k, v, (int64_t)p->n_ctx * p->n_seq, p->n_seq, p->n_snapshots};
+        rc = ranks_fit(s->ranks, s->model, &need, e);
+    } else if (s->places.placement.n > 1) {
         kv_bytes_at(mine, k, v, (int64_t)p->n_ctx * p->n_seq, places, bytes);
         states_bytes_at(mine, p->n_seq, p->n_snapshots, places, more);
         for (int i = 0; i < MAX_PLACES; i++)

@@ -25,6 +25,7 @@ struct planned {
     struct graph graph;
     struct step_inputs in;
     struct plan *plan; /* NULL: the slot is free */
+    const struct ranks *ranks; /* NULL: there are none */
     struct rank_step *others; /* of the other ranks in this process */
     uint32_t fuse_off; /* fusions that declined the step it was made for */
     uint64_t used;     /* when last, in session->clock's time */

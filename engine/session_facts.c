@@ -3,6 +3,8 @@
  * from the split. */
 #include "engine/session.h"
 
+#include <stdio.h>
+
 const struct decline *session_declines(const struct hone_session *s)
 {
     return s->declines;
@@ -61,21 +63,26 @@ const struct comm *session_comm(const struct hone_session *s)
 
 void session_rank_memory(const struct hone_session *s, int rank, struct rank_memory *m)
 {
+    const struct places *places = &s->places;
     *m = (struct rank_memory){.here = true, .threads = s->params.n_threads, .kv = s->kv.bytes, .states = s->states.bytes,
                               .values = s->value_bytes + s->scratch_stride * (size_t)s->params.n_threads};
-    for (int i = 1; i < s->places.placement.n; i++)
-        m->values += s->places.values[i].bytes;
     if (s->ranks)
         shard_bytes(s->ranks->cut->shard, rank, &m->weights, &m->mirrored);
     if (s->ranks && rank != s->ranks->first && (rank < s->ranks->first || rank > s->ranks->first + s->ranks->n_others)) {
         *m = (struct rank_memory){.threads = s->ranks->spec.threads[rank], .weights = m->weights, .mirrored = m->mirrored};
     } else if (s->ranks && rank > s->ranks->first) {
         const struct rank *k = &s->ranks->others[rank - s->ranks->first - 1];
+        places = &k->places;
         m->threads = pool_size(k->pool);
         m->kv = k->kv.bytes;
         m->states = k->states.bytes;
         m->values = k->value_bytes + k->scratch_stride * (size_t)m->threads;
     }
+    for (int i = 1; i < places->placement.n; i++)
+        m->values += places->values[i].bytes;
+    snprintf(m->device, sizeof m->device, "cpu");
+    if (places_on_device(places))
+        place_name(&places->placement, 1, m->device, sizeof m->device);
 }
 
 const struct plan *session_rank_plan(const struct hone_session *s, const struct plan *own, int rank)

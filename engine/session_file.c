@@ -12,6 +12,7 @@
 #include "base/hash.h"
 #include "base/mmap.h"
 #include "base/whole.h"
+#include "engine/image.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -72,39 +73,6 @@ static struct tensor *state_of(const struct session_parts *p, int layer, int whi
 static size_t slot_bytes(const struct tensor *t, int which)
 {
     return t->nb[which ? 3 : 2];
-}
-
-/* ---- a state on a device, as the host sees it */
-
-/* t itself or, where it lies on a device, its bytes in memory of the host, to be freed with image_close. */
-static int image_open(struct tensor *image, const struct tensor *t, struct hone_error *e)
-{
-    *image = *t;
-    if (!t->buffer)
-        return 0;
-    const struct device_api *api = t->buffer->backend->api;
-    image->data = malloc(tensor_nbytes(t) + 1);
-    if (!image->data)
-        return err_set(e, HONE_ERESOURCE, "no memory for a copy of %s: %.1f MiB", t->name, (double)tensor_nbytes(t) / 0x1p20);
-    int rc = api->copy(t->buffer->device, NULL, image->data, t->data, tensor_nbytes(t), e);
-    if (!rc)
-        rc = api->synchronise(t->buffer->device, NULL, e);
-    if (rc)
-        free(image->data);
-    return rc;
-}
-
-/* written: what it holds now goes to the device. */
-static int image_close(struct tensor *image, const struct tensor *t, bool written, struct hone_error *e)
-{
-    if (!t->buffer)
-        return 0;
-    const struct device_api *api = t->buffer->backend->api;
-    int rc = written ? api->copy(t->buffer->device, NULL, t->data, image->data, tensor_nbytes(t), e) : 0;
-    if (!rc && written)
-        rc = api->synchronise(t->buffer->device, NULL, e);
-    free(image->data);
-    return rc;
 }
 
 /* ---- saving */

@@ -16,6 +16,8 @@
 void planned_free(struct planned *p)
 {
     plan_release(p->plan);
+    if (p->plan && p->ranks)
+        ranks_release(p->ranks, p->others);
     arena_free(&p->arena);
     *p = (struct planned){0};
 }
@@ -131,10 +133,11 @@ static int plan_make(struct hone_session *s, struct planned *p, int32_t n_tokens
     if (!rc)
         rc = session_reserve(s, plan, e);
     if (!rc && s->ranks)
-        rc = ranks_plan(s->ranks, p->others, &options, e);
+        rc = ranks_plan(s->ranks, plan, p->others, &options, e);
     if (rc)
         return rc;
     p->plan = plan;
+    p->ranks = s->ranks;
     plan_bind(plan, s->values);
     for (int i = 1; plan->placement && i < plan->placement->n; i++)
         plan_bind_place(plan, i, s->places.values[i].data);

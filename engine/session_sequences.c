@@ -83,7 +83,7 @@ int hone_session_save_noted(struct hone_session *s, const char *path, const char
     struct ranks_whole whole = {0};
     int rc = parts_of(&parts, &whole, s, &own);
     if (!rc && s->ranks)
-        ranks_gather(&whole, s->ranks, &s->kv, &s->states);
+        rc = ranks_gather(&whole, s->ranks, &s->kv, &s->states, &own);
     if (!rc)
         rc = session_file_save(&parts, path, note, &own);
     ranks_whole_free(&whole);
@@ -105,7 +105,7 @@ int session_restore_memory(struct hone_session *s, const void *data, size_t size
     if (!rc)
         rc = session_file_restore(&parts, data, size, label, note, e);
     if (!rc && s->ranks)
-        ranks_scatter(&whole, s->ranks, &s->kv, &s->states);
+        rc = ranks_scatter(&whole, s->ranks, &s->kv, &s->states, e);
     if (!rc)
         s->n_logits = 0;
     ranks_whole_free(&whole);

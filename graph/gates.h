@@ -7,6 +7,7 @@
  *   decline.<name>=on       makes the fused kernels of that fusion decline every step: a test of what happens then
  *   comm.limit=<bytes>      no collective whose part is larger is fused with what follows it (65536)
  *   comm.timeout=<seconds>  how long a rank waits for another before it gives up (60)
+ *   comm.link=<way>         how ranks on devices meet: host, or a way of their backend's (cuda: peer, mapped; as fast as can be)
  *   debug.spin=<percent>    makes every step that much longer, so that what measures can be measured; no result with it is one
  *   debug.skip_all_reduce=on  collectives do not meet: what they cost is then missing, and the output is wrong; no result with it is one
  *   debug.guard=<name>      makes that guard of the fused collectives (graph/guards.def) fail before each step: a test of what happens then
@@ -23,6 +24,7 @@ enum gate_kind {
     GATE_DECLINE,
     GATE_COMM_LIMIT,
     GATE_COMM_TIMEOUT,
+    GATE_COMM_LINK,
     GATE_SPIN,
     GATE_SKIP_ALL_REDUCE,
     GATE_GUARD,
@@ -60,6 +62,8 @@ double gates_spin(const struct gates *g);
 /* The largest part of a collective that may be fused, in bytes; how long a rank waits, in ms (0: the transport's own limit). */
 size_t gates_comm_limit(const struct gates *g);
 int gates_comm_timeout_ms(const struct gates *g);
+/* How ranks on devices meet; NULL: as they can best. */
+const char *gates_comm_link(const struct gates *g);
 /* Whether collectives are left out (debug.skip_all_reduce): the output is wrong. */
 bool gates_skip_all_reduce(const struct gates *g);
 /* The guard that debug.guard makes fail (enum guard), or -1. */

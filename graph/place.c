@@ -67,6 +67,8 @@ void place_nodes(struct plan_state *s)
         if (!p)
             continue;
         n->place = n->layer >= 0 && n->layer < p->n_layer ? p->layer[n->layer] : layers ? p->last : p->first;
+        if (p->meets_at_host && op_get(n->op)->collective)
+            n->place = 0;
         for (int j = 0; j < n->n_src; j++)
             if (n->src[j] && is_bound(root(n->src[j])))
                 n->place = place_of(p, root(n->src[j])) > 0 ? place_of(p, root(n->src[j])) : 0;

@@ -24,6 +24,7 @@ struct placement {
     int n_layer;
     const int8_t *layer; /* the place of each layer */
     int first, last;     /* of what comes before the first layer, and behind the last */
+    bool meets_at_host;  /* a rank that has no link to the others on its devices: collectives run on the host */
 };
 
 /* Whether t, a root, lies in the memory of that place. */

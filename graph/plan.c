@@ -537,6 +537,28 @@ int plan_create(struct plan **out, struct graph *g, const struct plan_options *o
     return 0;
 }
 
+static int settle(const struct node *n, struct pool *pool, struct hone_error *e)
+{
+    int rc = 0;
+    for (int j = 0; j < n->n_src && !rc; j++) {
+        struct tensor *w = n->src[j] && n->src[j]->base ? n->src[j]->base : n->src[j];
+        if (w && w->kind == TENSOR_WEIGHT && w->slice && !w->buffer)
+            rc = weight_settle(w, pool, e);
+    }
+    for (int j = 0; j < n->n_parts && !rc; j++)
+        rc = settle(n->parts[j], pool, e);
+    return rc;
+}
+
+int plan_settle(const struct plan *p, struct pool *pool, struct hone_error *e)
+{
+    int rc = 0;
+    for (int i = 0; i < p->n_steps && !rc; i++)
+        if (!p->steps[i].node->place)
+            rc = settle(p->steps[i].node, pool, e);
+    return rc;
+}
+
 bool plan_current(const struct plan *p)
 {
     return p->generation == weights_generation();

@@ -45,6 +45,7 @@ struct segment {
     int first, n, place;
     void *graph; /* NULL: not captured */
     int runs;    /* so far, at these addresses */
+    bool ran;    /* at some addresses: what its kernels load and make once is there */
     bool uncaptured; /* it cannot be captured */
 };
 
@@ -118,6 +119,7 @@ struct observer {
 struct run {
     struct pool *pool;
     struct comm *comm;               /* this rank's end of its group; NULL: it is alone */
+    void *link;                      /* and of the one on devices (backend.h); NULL: collectives meet at the host */
     void *scratch;                   /* pool_size * scratch_stride bytes, aligned to 64 */
     size_t scratch_stride;           /* a multiple of 64, at least plan->scratch_bytes */
     const struct observer *observer; /* NULL: none; costs one test a node */
@@ -131,5 +133,14 @@ uint64_t plan_collectives_hash(const struct plan *p);
 /* Runs the plan once: the one loop. 0, or the first failing kernel's code with the node's name. When it returns all devices are done.
  * The second and later runs of a plan without an observer replay what was captured in the second. */
 int plan_run(const struct plan *p, const struct run *r, struct hone_error *e);
+
+/* For a rank that shares its device with others of its group. What a device does for the first run of a kernel (loading it, making
+ * a library's handle) and for a capture may wait until nothing runs there, and so for a kernel that waits for this very rank.
+ * So all of it is done beforehand, while nobody meets anybody: a run alone, whose results nobody needs (the real one writes
+ * them again), and the captures. All ranks do it before one of them runs. Does nothing where it is done. */
+int plan_prepare(const struct plan *p, const struct run *r, struct hone_error *e);
+bool plan_prepared(const struct plan *p);
+/* Gives the rank's weights that the plan reads in rows at the host their rows (weight_settle). */
+int plan_settle(const struct plan *p, struct pool *pool, struct hone_error *e);
 
 #endif

@@ -109,7 +109,26 @@ static struct exec exec_at(const struct placed *d, int place)
 {
     const struct plan_place *mine = &d->s->plan->places[place];
     return (struct exec){.worker = {.ith = 0, .nth = 1}, .shared = (char *)mine->block.data + mine->shared_offset,
-                         .stream = place_at(d, place)->stream, .device = place_at(d, place)->device, .few = d->s->plan->few};
+                         .stream = place_at(d, place)->stream, .device = place_at(d, place)->device, .few = d->s->plan->few,
+                         .link = d->s->run->link};
+}
+
+/* Whether ranks meet at the host before each collective (comm_set_timed). */
+static bool timed(const struct placed *d)
+{
+    const struct run *r = d->s->run;
+    return r->link && r->comm && comm_timed(r->comm);
+}
+
+/* Before step i, where it is a collective and timed: all that came before is done, and all ranks are here. */
+static int meet_before(struct placed *d, const struct segment *g, int i)
+{
+    const struct place *at = place_at(d, g->place);
+    const struct node *n = d->s->plan->steps[i].node;
+    if (!timed(d) || !node_collective(n))
+        return 0;
+    int rc = at->backend->api->synchronise(at->device, at->stream, d->e);
+    return rc ? rc : comm_meet(d->s->run->comm, n->out->name);
 }
 
 static int launch(struct placed *d, const struct segment *g, bool inputs)
@@ -119,7 +138,9 @@ static int launch(struct placed *d, const struct segment *g, bool inputs)
     if (!rc && inputs)
         rc = load_inputs(d, g->place);
     for (int i = g->first; i < g->first + g->n && !rc; i++) {
-        rc = d->s->plan->steps[i].kernel->run(&x, d->s->plan->steps[i].node);
+        rc = meet_before(d, g, i);
+        if (!rc)
+            rc = d->s->plan->steps[i].kernel->run(&x, d->s->plan->steps[i].node);
         if (rc)
             stop(d->s, i, rc);
     }
@@ -168,6 +189,8 @@ static int launch_observed(struct placed *d, const struct segment *g, bool input
         int64_t ns = 0;
         rc = obs->before ? obs->before(obs->user, p, i) : 0;
         if (!rc)
+            rc = meet_before(d, g, i);
+        if (!rc)
             rc = api->select(at->device, d->e); /* the observer may have used another */
         if (!rc)
             rc = api->timer_start(at->device, at->stream, d->e);
@@ -199,17 +222,36 @@ static int run_segment(struct placed *d, struct segment *g)
     bool inputs = !d->loaded[g->place];
     if (r->observer) {
         rc = launch_observed(d, g, inputs);
+    } else if (timed(d)) {
+        rc = launch(d, g, inputs);
     } else {
         if (!g->graph && g->runs && !g->uncaptured)
             capture(d, g, inputs);
         rc = g->graph ? at->backend->api->replay(at->device, at->stream, g->graph, d->e) : launch(d, g, inputs);
         g->runs++;
+        g->ran |= !rc;
     }
     d->busy[g->place] = d->loaded[g->place] = true;
     if (r->progress)
         atomic_store_explicit(r->progress, g->first + g->n, memory_order_relaxed);
     if (!rc && r->cancel && atomic_load_explicit(r->cancel, memory_order_relaxed))
         stop(d->s, g->first, rc = HONE_ECANCELED);
+    return rc;
+}
+
+/* What a kernel that waited for other ranks has to say; and the counts, which were not taken at the host. */
+static int met(const struct shared *s, struct hone_error *e)
+{
+    const struct plan *p = s->plan;
+    int64_t n = 0, bytes = 0;
+    int rc = p->placement->list[1].backend->api->links->check(s->run->link, e);
+    for (int i = 0; i < p->n_steps && !rc; i++)
+        if (p->steps[i].node->place && node_collective(p->steps[i].node)) {
+            n++;
+            bytes += (int64_t)tensor_nbytes(p->steps[i].node->src[0]);
+        }
+    if (s->run->comm)
+        comm_count(s->run->comm, n, bytes);
     return rc;
 }
 
@@ -223,7 +265,8 @@ static int run_placed(struct shared *s, struct hone_error *e)
     if (rc)
         d.e = &ignored;
     int waited = wait_for(&d, 0);
-    return rc ? rc : waited;
+    rc = rc ? rc : waited;
+    return rc || !s->run->link ? rc : met(s, e);
 }
 
 int plan_run(const struct plan *p, const struct run *r, struct hone_error *e)
@@ -246,4 +289,35 @@ int plan_run(const struct plan *p, const struct run *r, struct hone_error *e)
     return err_set(e, code, "node %s: kernel %s failed: %s", step->node->out->name,
                    kernel_name(step->backend, step->kernel, name, sizeof name),
                    step->backend->host ? err_meaning(code) : step->backend->api->why());
+}
+
+bool plan_prepared(const struct plan *p)
+{
+    for (int i = 0; i < p->n_segments; i++)
+        if (p->segments[i].place && !p->segments[i].graph && !p->segments[i].uncaptured)
+            return false;
+    return true;
+}
+
+int plan_prepare(const struct plan *p, const struct run *r, struct hone_error *e)
+{
+    struct run alone = *r;
+    bool ran = true;
+    alone.comm = NULL;
+    alone.link = NULL;
+    alone.observer = NULL;
+    alone.progress = NULL;
+    for (int i = 0; i < p->n_segments; i++)
+        ran &= !p->segments[i].place || p->segments[i].ran;
+    int rc = ran ? 0 : plan_run(p, &alone, e);
+    alone.link = r->link; /* from here on nothing runs: what is captured has it */
+    struct shared s = {.plan = p, .run = &alone, .end = p->n_steps, .stop_after = INT_MAX};
+    struct placed d = {.s = &s, .e = e};
+    for (int i = 0; i < p->n_segments && !rc; i++) {
+        struct segment *g = &p->segments[i];
+        if (g->place && !g->graph && !g->uncaptured)
+            capture(&d, g, !d.loaded[g->place]);
+        d.loaded[g->place] = true;
+    }
+    return rc;
 }

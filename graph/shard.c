@@ -412,6 +412,12 @@ const struct split *shard_split(const struct shard *s, int rank, const struct te
     return d && d->set[rank] ? &d->split[rank] : NULL;
 }
 
+const struct tensor *shard_weight(const struct shard *s, int rank, const struct tensor *whole)
+{
+    const struct demand *d = demand_find(s, whole);
+    return d && d->local ? &d->local[rank] : NULL;
+}
+
 const struct split *shard_logits(const struct shard *s, int rank)
 {
     return s->gather_logits || s->logits[rank].axis < 0 ? NULL : &s->logits[rank]; /* axis -1: every rank has all of them */
@@ -420,15 +426,6 @@ const struct split *shard_logits(const struct shard *s, int rank)
 int shard_n_ranks(const struct shard *s)
 {
     return s->n_ranks;
-}
-
-int shard_settle(struct shard *s, int rank, struct pool *pool, struct hone_error *e)
-{
-    int rc = 0;
-    for (int i = 0; i < s->n_demands && !rc; i++)
-        if (s->demands[i].local)
-            rc = weight_settle(&s->demands[i].local[rank], pool, e);
-    return rc;
 }
 
 void shard_bytes(const struct shard *s, int rank, double *own, double *mirrored)

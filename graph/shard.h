@@ -40,6 +40,8 @@ void shard_free(struct shard *s); /* may be NULL; nobody reads its weights any m
 
 /* What a rank has of a weight or a state of the whole graph; NULL: all of it. */
 const struct split *shard_split(const struct shard *s, int rank, const struct tensor *whole);
+/* The rank's own tensor of a weight of which it has a part; NULL: it reads the whole one. */
+const struct tensor *shard_weight(const struct shard *s, int rank, const struct tensor *whole);
 /* What of the logits a rank's graph gives: NULL: all of them. By layers all ranks but the last give none: n_pieces 0. */
 const struct split *shard_logits(const struct shard *s, int rank);
 /* By layers: whether the rank runs this one; by tensors each rank runs all. */
@@ -54,8 +56,6 @@ struct shard_pair {
 int shard_graph(struct shard *s, int rank, const struct graph *whole, const struct shard_pair *pairs, int n_pairs,
                 struct graph *local);
 
-/* Gives the rank's weights that are not packed their rows: to be called behind planning (weights.h), before the first run. */
-int shard_settle(struct shard *s, int rank, struct pool *pool, struct hone_error *e);
 /* Bytes, in their stored format, of the weights that only this rank has, and of those that it shares with the others (without
  * tables whose rows are looked up in the file). */
 void shard_bytes(const struct shard *s, int rank, double *own, double *mirrored);

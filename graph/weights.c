@@ -218,7 +218,7 @@ static void copy_share(void *arg, int ith, int nth)
     int64_t lo, hi;
     worker_range(&(struct worker){.ith = ith, .nth = nth}, (int64_t)file_bytes(p->t), 1 << 20, &lo, &hi);
     if (lo < hi)
-        memcpy((char *)p->to + lo, (const char *)p->t->rows + lo, (size_t)(hi - lo));
+        memcpy((char *)p->to + lo, (const char *)p->rows + lo, (size_t)(hi - lo));
 }
 
 /* As fresh pages are: a layout may leave gaps. */
@@ -240,10 +240,10 @@ static void all_shares(struct pool *pool, pool_fn *fn, struct packing *p)
         fn(p, 0, 1);
 }
 
-/* What the device shall have, into the bounce buffer. */
-static void fill_bounce(const struct tensor *t, const struct layout *layout, struct pool *pool)
+/* What the device shall have, from these rows into the bounce buffer. */
+static void fill_bounce(const struct tensor *t, const struct layout *layout, const void *rows, struct pool *pool)
 {
-    struct packing p = {t, layout, t->rows, bounce.bytes};
+    struct packing p = {t, layout, rows, bounce.bytes};
     if (layout)
         all_shares(pool, zero_share, &p);
     all_shares(pool, layout ? pack_share : copy_share, &p);
@@ -258,26 +258,32 @@ int weight_place(struct tensor *t, const struct backend *b, int device, const st
     if (old && old->layout == layout)
         return 0;
     size_t bytes = layout ? layout->bytes(t->ne[0], t->ne[1] * t->ne[2] * t->ne[3]) : file_bytes(t);
-    void *memory = NULL;
-    INVARIANT(t->kind == TENSOR_WEIGHT && t->rows && !t->base && !t->buffer);
+    void *memory = NULL, *gathered = NULL;
+    bool gathers = t->slice && !t->rows;
+    INVARIANT(t->kind == TENSOR_WEIGHT && (t->rows || gathers) && !t->base && !t->buffer);
     if (!twin && !(twin = twin_make(t, b, device)))
         return err_set(e, HONE_ERESOURCE, "no memory for a twin of weight %s", t->name);
-    int rc = bounce_reserve(b, bytes, e);
+    int rc = gathers ? slice_gather(t, pool, &gathered, e) : 0;
+    if (!rc)
+        rc = bounce_reserve(b, bytes, e);
     if (!rc)
         rc = api->alloc(device, bytes + TWIN_SLACK, &memory, e);
     if (!rc) {
-        fill_bounce(t, layout, pool);
+        fill_bounce(t, layout, gathers ? gathered : t->rows, pool);
         rc = api->copy(device, NULL, memory, bounce.bytes, bytes, e);
     }
     if (!rc)
         rc = api->synchronise(device, NULL, e);
+    if (gathered)
+        pages_free(gathered, t->slice->bytes);
     if (rc) {
         api->free(device, memory);
         if (!old)
             twin_free(twin);
         return err_prefix(e, "weight %s", t->name);
     }
-    pages_forget(t->rows, file_bytes(t));
+    if (t->rows && !(t->slice && t->slice->gathered)) /* what was gathered is nowhere else */
+        pages_forget(t->rows, file_bytes(t));
     pthread_rwlock_wrlock(&lock);
     api->free(device, twin->buffer->data);
     *twin->buffer = (struct buffer){b, device, memory, bytes};

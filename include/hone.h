@@ -70,7 +70,8 @@ struct hone_session_params {
     int32_t n_snapshots;  /* recurrent states that each sequence keeps to go back to, beside where it stands; 1 to 64 */
     const char *split_mode;   /* "tensor", "layer": the model is split over several devices; NULL or "none": it is not */
     const char *tensor_split; /* their shares, "1/1" or "2,1"; NULL: even ones, of groups of threads by their threads */
-    const char *devices;      /* "cuda0,cuda1"; "cpu:2,cpu:2": groups of threads; "none"; NULL or "auto": all GPUs, or as many groups as shares */
+    const char *devices;      /* "cuda0,cuda1"; "cpu:2,cpu:2": groups of threads; "none"; NULL or "auto": all GPUs, or as many groups as shares;
+                               * for "tensor" a device may be named twice: two ranks on it */
     int32_t n_gpu_layers;     /* layers on GPUs, counted from the last one, the output being one; -1: all of them */
 };
 struct hone_session_params hone_session_defaults(void);

@@ -227,10 +227,9 @@ struct reference_job {
 
 int specimen_group(struct comm **c, const struct node *n, const struct pool *pool, struct hone_error *e)
 {
-    enum { RANKS = 3 };
     struct comm_params p = {.n_workers = pool_size(pool)};
     *c = NULL;
-    return node_collective(n) ? comm_rehearsal_create(c, RANKS, &p, e) : 0;
+    return node_collective(n) ? comm_rehearsal_create(c, SPECIMEN_RANKS, &p, e) : 0;
 }
 
 static void reference_worker(void *arg, int ith, int nth)

@@ -297,10 +297,14 @@ static int thread_groups(const char *text)
 static int read_devices(struct bench_sweep *s, enum bench_param p, const char *text, struct hone_error *e)
 {
     bool cpu = !strcmp(text, "cpu") || !strcmp(text, "cpu:0") || !strcmp(text, "CPU");
-    int groups = thread_groups(text);
+    int groups = thread_groups(text), named = 1;
     if (groups > 1)
         return append(&s->lists[p], groups, 0, text, e);
-    return accept(s, p, 0, 0, cpu ? "cpu" : text, e);
+    for (const char *q = text; *q; q++)
+        named += *q == '/';
+    if (!strcmp(text, "auto"))
+        named = bench_gpus(NULL, 0);
+    return accept(s, p, named > 1 ? named : 0, 0, cpu ? "cpu" : text, e);
 }
 
 static int read_one(struct bench_sweep *s, enum bench_param p, const char *text, struct hone_error *e)

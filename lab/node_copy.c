@@ -2,6 +2,9 @@
  * not brought from the device: the host has their rows, and that packing is exact is proven elsewhere (arrange.c). */
 #include "lab/node_copy.h"
 
+#include "base/mmap.h"
+#include "graph/slices.h"
+
 #include <string.h>
 
 enum { MOST = 512 };
@@ -73,6 +76,25 @@ struct node *node_copy(struct arena *arena, const struct node *n,
 
 /* ---- the host's picture */
 
+/* A rank's part of a weight may have no rows at the host: they are put together once more. NULL: no memory. */
+static void *rows_of(struct mirror *m, const struct tensor *w)
+{
+    struct hone_error ignored;
+    void *rows = NULL, *kept;
+    if (w->rows || !w->slice)
+        return (void *)(uintptr_t)w->rows;
+    if (slice_gather(w, NULL, &rows, &ignored)) {
+        m->short_of_memory = true;
+        return NULL;
+    }
+    kept = arena_alloc(&m->arena, w->slice->bytes);
+    if (kept)
+        memcpy(kept, rows, w->slice->bytes);
+    pages_free(rows, w->slice->bytes);
+    m->short_of_memory |= !kept;
+    return kept;
+}
+
 static void place_mirrored(void *user, struct tensor *copy, const struct tensor *of)
 {
     struct mirror *m = user;
@@ -81,11 +103,13 @@ static void place_mirrored(void *user, struct tensor *copy, const struct tensor 
     copy->twin = NULL;
     if (root->kind == TENSOR_WEIGHT) {
         if (!of->base) {
-            copy->data = (void *)(uintptr_t)of->rows;
+            copy->data = rows_of(m, of);
             copy->layout = NULL;
             copy->packed_bytes = 0;
         } else {
-            copy->data = (char *)(uintptr_t)root->rows + of->offset;
+            copy->data = rows_of(m, root);
+            if (copy->data)
+                copy->data = (char *)copy->data + of->offset;
         }
         return;
     }
@@ -110,7 +134,7 @@ int mirror_make(struct mirror *m, const struct node *n, struct hone_error *e)
     *m = (struct mirror){0};
     m->roots = arena_array(&m->arena, MOST, sizeof *m->roots);
     m->node = m->roots ? node_copy(&m->arena, n, place_mirrored, m) : NULL;
-    bool whole = m->node;
+    bool whole = m->node && !m->short_of_memory;
     for (int i = 0; i < m->n_roots; i++)
         whole &= m->roots[i].bytes != NULL;
     if (whole)

@@ -21,6 +21,7 @@ struct mirror {
         size_t size;
     } * roots;
     int n_roots;
+    bool short_of_memory;
 };
 
 /* Memory for all that n touches, but for weights, which the host has; nothing in it yet. */

@@ -2,11 +2,13 @@
  * one block would put the next value where the guard is. */
 #include "lab/on_device.h"
 
+#include "comm/comm.h"
 #include "lab/node_copy.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-enum { FLUSH = 256 << 20 }; /* five times the L2 of the largest device known */
+enum { FLUSH = 256 << 20, MEET_MS = 20000 }; /* five times the L2 of the largest device known; how long ranks wait for each other */
 
 static const struct device_api *api_of(const struct on_device *d)
 {
@@ -36,8 +38,8 @@ static void place(void *user, struct tensor *copy, const struct tensor *of)
             copy->data = d->mirrors[i].bytes + ((const unsigned char *)of->data - d->mirrors[i].region->bytes);
 }
 
-int on_device_open(struct on_device *d, const struct backend *b, int device, const struct specimen *s,
-                   const struct arrangement *a, size_t shared_bytes, struct hone_error *e)
+static int open_one(struct on_device *d, const struct backend *b, int device, const struct specimen *s,
+                    const struct arrangement *a, size_t shared_bytes, struct hone_error *e)
 {
     *d = (struct on_device){.backend = b, .device = device, .shared_bytes = shared_bytes};
     void *shared = NULL;
@@ -58,8 +60,43 @@ int on_device_open(struct on_device *d, const struct backend *b, int device, con
     return err_set(e, rc, "no memory for case %s on the device", s->name);
 }
 
+static int open_others(struct on_device *d, const struct specimen *s, const struct arrangement *a, struct hone_error *e)
+{
+    int devices[SPECIMEN_RANKS];
+    void *links[SPECIMEN_RANKS];
+    for (int r = 0; r < SPECIMEN_RANKS; r++)
+        devices[r] = d->device;
+    d->others = calloc(SPECIMEN_RANKS - 1, sizeof *d->others);
+    d->made = malloc(tensor_nbytes(d->node->src[0]) + sizeof *d->made);
+    int rc = d->others && d->made ? 0 : err_set(e, HONE_ERESOURCE, "no memory for made-up ranks");
+    for (int r = 1; r < SPECIMEN_RANKS && !rc; r++)
+        rc = open_one(&d->others[r - 1], d->backend, d->device, s, a, d->shared_bytes, e);
+    if (!rc)
+        rc = api_of(d)->links->create(links, devices, SPECIMEN_RANKS, MEET_MS, NULL, e);
+    for (int r = 0; r < SPECIMEN_RANKS && !rc; r++)
+        *(r ? &d->others[r - 1].link : &d->link) = links[r];
+    return rc;
+}
+
+int on_device_open(struct on_device *d, const struct backend *b, int device, const struct specimen *s,
+                   const struct arrangement *a, size_t shared_bytes, struct hone_error *e)
+{
+    int rc = open_one(d, b, device, s, a, shared_bytes, e);
+    if (!rc && node_collective(a->node) && b->api->links)
+        rc = open_others(d, s, a, e);
+    if (rc)
+        on_device_close(d);
+    return rc;
+}
+
 void on_device_close(struct on_device *d)
 {
+    for (int r = 1; r < SPECIMEN_RANKS && d->others; r++)
+        on_device_close(&d->others[r - 1]);
+    free(d->others);
+    free(d->made);
+    if (d->link)
+        api_of(d)->links->free(d->link);
     for (int i = 0; i < d->n_mirrors; i++)
         api_of(d)->free(d->device, d->mirrors[i].bytes);
     if (d->backend) {
@@ -71,7 +108,7 @@ void on_device_close(struct on_device *d)
     memset(d, 0, sizeof *d);
 }
 
-int on_device_load(struct on_device *d, struct hone_error *e)
+static int load_one(struct on_device *d, struct hone_error *e)
 {
     int rc = 0;
     for (int i = 0; i < d->n_mirrors && !rc; i++)
@@ -82,9 +119,30 @@ int on_device_load(struct on_device *d, struct hone_error *e)
     return rc ? rc : api_of(d)->synchronise(d->device, d->stream, e);
 }
 
+int on_device_load(struct on_device *d, struct hone_error *e)
+{
+    int rc = load_one(d, e);
+    for (int r = 1; r < SPECIMEN_RANKS && d->others && !rc; r++) {
+        struct on_device *o = &d->others[r - 1];
+        size_t bytes = tensor_nbytes(o->node->src[0]);
+        rc = load_one(o, e);
+        comm_rehearsal_values(r, (bytes + sizeof(float) - 1) / sizeof(float), d->made);
+        if (!rc)
+            rc = api_of(d)->copy(o->device, o->stream, o->node->src[0]->data, d->made, bytes, e);
+        if (!rc)
+            rc = api_of(d)->synchronise(o->device, o->stream, e);
+    }
+    return rc;
+}
+
 static int launch(struct on_device *d, const struct kernel *k, struct hone_error *e)
 {
-    struct exec x = {.worker = {.ith = 0, .nth = 1}, .shared = d->shared, .stream = d->stream, .device = d->device};
+    struct exec x = {.worker = {.ith = 0, .nth = 1}, .shared = d->shared, .stream = d->stream, .device = d->device, .link = d->link};
+    int others = 0;
+    for (int r = 1; r < SPECIMEN_RANKS && d->others && !others; r++)
+        others = launch(&d->others[r - 1], k, e);
+    if (others)
+        return others;
     int rc = api_of(d)->select(d->device, e);
     if (rc)
         return rc;
@@ -92,11 +150,20 @@ static int launch(struct on_device *d, const struct kernel *k, struct hone_error
     return rc ? err_set(e, rc, "%s", api_of(d)->why()) : 0;
 }
 
+/* Waits for all ranks. */
+static int settle(struct on_device *d, struct hone_error *e)
+{
+    int rc = api_of(d)->synchronise(d->device, d->stream, e);
+    for (int r = 1; r < SPECIMEN_RANKS && d->others && !rc; r++)
+        rc = api_of(d)->synchronise(d->others[r - 1].device, d->others[r - 1].stream, e);
+    return rc || !d->link ? rc : api_of(d)->links->check(d->link, e);
+}
+
 int on_device_run(struct on_device *d, const struct kernel *k, void *shared, struct hone_error *e)
 {
     int rc = launch(d, k, e);
     if (!rc)
-        rc = api_of(d)->synchronise(d->device, d->stream, e);
+        rc = settle(d, e);
     for (int i = 0; i < d->n_mirrors && !rc; i++)
         rc = api_of(d)->copy(d->device, d->stream, d->mirrors[i].region->bytes, d->mirrors[i].bytes, d->mirrors[i].region->size,
                              e);
@@ -119,7 +186,9 @@ int on_device_time(struct on_device *d, const struct kernel *k, bool cold, int64
         rc = api_of(d)->timer_start(d->device, d->stream, e);
     if (!rc)
         rc = launch(d, k, e);
-    return rc ? rc : api_of(d)->timer_stop(d->device, d->stream, ns, e);
+    if (!rc)
+        rc = api_of(d)->timer_stop(d->device, d->stream, ns, e);
+    return rc || !d->others ? rc : settle(d, e);
 }
 
 bool on_device_works(const struct backend *b, int device)

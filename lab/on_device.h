@@ -1,6 +1,9 @@
 /* on_device.h: an arrangement once more in a device's memory, so that a kernel of a device can be run on it: what lies on the
  * table goes up, guards and all, the kernel runs, and everything comes back to where it came from. So whoever judges the run on
- * the host's bytes judges this one too, and a write outside of a tensor shows as it does on the host. */
+ * the host's bytes judges this one too, and a write outside of a tensor shows as it does on the host.
+ *
+ * A collective meets others here too: the made-up ranks of comm.h's rehearsal run the same kernel at the same time on streams of
+ * their own, each on a copy of everything. */
 #ifndef LAB_ON_DEVICE_H
 #define LAB_ON_DEVICE_H
 
@@ -21,6 +24,9 @@ struct on_device {
     int n_mirrors;
     unsigned char *shared, *flush;
     size_t shared_bytes;
+    void *link;               /* of a collective: this rank's end, and */
+    struct on_device *others; /* the other ranks; NULL: none */
+    float *made;              /* what one of them brings, at the host */
 };
 
 /* Memory for all regions of s and a, and shared_bytes for what the kernel asks for. On failure nothing is left. */

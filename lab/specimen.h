@@ -82,6 +82,7 @@ void arrangement_free(struct arrangement *a);
 /* Computes `expected` of every data set for a's activation, unless it is known. */
 int specimen_expect(struct specimen *s, struct pool *pool, const struct arrangement *a, struct hone_error *e);
 
+enum { SPECIMEN_RANKS = 3 };
 /* The group of made-up ranks in which a node that meets others is run here (of pool's threads at most); *c NULL for any other node. */
 int specimen_group(struct comm **c, const struct node *n, const struct pool *pool, struct hone_error *e);
 /* n's reference on every thread of the pool, with scratch of its own. */

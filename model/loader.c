@@ -123,6 +123,15 @@ static char *shape_text(int n_dims, const int64_t *ne, char *text, size_t size)
     return text;
 }
 
+/* A vector that each layer asks for is one tensor: what is made of it, a copy on a device, is made once, and goes with the model. */
+static struct tensor *had_before(const struct model *m, const char *name)
+{
+    for (int i = 0; i < m->n_weights; i++)
+        if (!strcmp(m->weights[i]->name, name))
+            return m->weights[i];
+    return NULL;
+}
+
 struct tensor *loader_tensor(struct loader *l, const char *name, int optional, int64_t ne0, int64_t ne1, int64_t ne2)
 {
     struct model *m = l->model;
@@ -158,7 +167,10 @@ struct tensor *loader_tensor(struct loader *l, const char *name, int optional, i
                       n_dims == 1 ? "F32" : "a float type");
     if (l->error.code)
         return NULL;
-    struct tensor *t = arena_alloc(&m->arena, sizeof *t);
+    struct tensor *t = n_dims == 1 && l->used[f - m->gguf->tensors] ? had_before(m, full) : NULL;
+    if (t)
+        return t;
+    t = arena_alloc(&m->arena, sizeof *t);
     if (!t) {
         err_set(&l->error, HONE_ERESOURCE, "no memory for tensor %s", full);
         return NULL;

@@ -3,7 +3,8 @@
  * Its memory is pages that nobody may touch but while the device works, so a pointer of a device that is followed on the host ends the
  * test. Work is queued and done when the stream is synchronised, no sooner, with the addresses of when it was queued: a result that is
  * read too early, or a buffer that is written too early, is wrong. What is captured is kept as a queue and queued again by a replay.
- * Its kernels are the references; a second one for products wants packed weights and quantised activations. */
+ * Its kernels are the references; a second one for products wants packed weights and quantised activations. Ranks on such devices meet
+ * in collectives as threads do (comm/comm.h), while their streams are synchronised. */
 #ifndef TESTS_FAKE_DEVICE_H
 #define TESTS_FAKE_DEVICE_H
 
@@ -12,8 +13,10 @@
 #include "backends/backend.h"
 #include "base/arena.h"
 #include "base/mmap.h"
+#include "comm/comm.h"
 #include "formats/layouts.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -30,11 +33,20 @@ static struct {
     int n_blocks, n_streams, n_graphs, n_host; /* alive */
     size_t bytes, limit;                       /* alive; more than that is out of memory */
     int launches, replays, copies, syncs;      /* so far; launches are of kernels, queued or captured */
+    int n_links;                               /* alive */
+    int opened;                                /* who work at the moment */
     uint64_t missing;                          /* a bit an op: no kernel of it fits */
     uint64_t absent;                           /* a bit an op: there is no kernel of it */
     int fail_op;                               /* a kernel of this op returns an error when it is launched; -1: none */
+    int fail_rank;                             /* of this rank alone; -1: of any */
     bool no_capture;                           /* captures fail */
-} fake = {.limit = SIZE_MAX, .fail_op = -1};
+} fake = {.limit = SIZE_MAX, .fail_op = -1, .fail_rank = -1};
+static pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER; /* ranks are threads */
+
+static void fake_count(int *what, int n)
+{
+    __atomic_fetch_add(what, n, __ATOMIC_RELAXED);
+}
 
 struct fake_work {
     struct fake_work *next;
@@ -43,6 +55,11 @@ struct fake_work {
     size_t bytes;
     int byte;
     struct node *node; /* NULL: a copy or fill */
+    struct fake_link *link; /* of a collective */
+};
+
+struct fake_link {
+    struct comm *comm;
 };
 
 struct fake_stream {
@@ -68,12 +85,15 @@ static struct fake_stream *fake_stream_of(int device, void *stream)
 
 /* ---- memory */
 
+/* With the lock held. */
 static void fake_open(bool open)
 {
-    assert_int_equal(mprotect(fake.space, fake_space, open ? PROT_READ | PROT_WRITE : PROT_NONE), 0);
+    fake.opened += open ? 1 : -1;
+    if (fake.opened == open)
+        assert_int_equal(mprotect(fake.space, fake_space, open ? PROT_READ | PROT_WRITE : PROT_NONE), 0);
 }
 
-static int fake_alloc(int device, size_t bytes, void **p, struct hone_error *e)
+static int fake_alloc_locked(int device, size_t bytes, void **p, struct hone_error *e)
 {
     if (!fake.space)
         fake.space = mmap(NULL, fake_space, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -91,11 +111,16 @@ static int fake_alloc(int device, size_t bytes, void **p, struct hone_error *e)
     return 0;
 }
 
-static void fake_free(int device, void *p)
+static int fake_alloc(int device, size_t bytes, void **p, struct hone_error *e)
 {
-    (void)device;
-    if (!p)
-        return;
+    pthread_mutex_lock(&fake_lock);
+    int rc = fake_alloc_locked(device, bytes, p, e);
+    pthread_mutex_unlock(&fake_lock);
+    return rc;
+}
+
+static void fake_free_locked(void *p)
+{
     int i = 0;
     while (i < fake.n_blocks && fake.blocks[i] != p)
         i++;
@@ -104,6 +129,12 @@ static void fake_free(int device, void *p)
     memset(p, 0xee, fake.sizes[i]); /* who reads it on gets nonsense */
     fake_open(false);
     fake.bytes -= fake.sizes[i];
+    if ((unsigned char *)p + (fake.sizes[i] + 511) / 256 * 256 == fake.space + fake.used) { /* the last one: its pages go, too */
+        fake.used = (size_t)((unsigned char *)p - fake.space);
+        uintptr_t page = ((uintptr_t)p + 4095) / 4096 * 4096;
+        if ((unsigned char *)page < (unsigned char *)p + fake.sizes[i])
+            madvise((void *)page, (size_t)((unsigned char *)p + fake.sizes[i] - (unsigned char *)page), MADV_DONTNEED);
+    }
     fake.n_blocks--;
     fake.blocks[i] = fake.blocks[fake.n_blocks];
     fake.sizes[i] = fake.sizes[fake.n_blocks];
@@ -111,16 +142,26 @@ static void fake_free(int device, void *p)
         fake.used = 0;
 }
 
+static void fake_free(int device, void *p)
+{
+    (void)device;
+    if (!p)
+        return;
+    pthread_mutex_lock(&fake_lock);
+    fake_free_locked(p);
+    pthread_mutex_unlock(&fake_lock);
+}
+
 static int fake_host_alloc(size_t bytes, void **p, struct hone_error *e)
 {
     *p = aligned_alloc(64, (bytes + 64) / 64 * 64);
-    fake.n_host += *p != NULL;
+    fake_count(&fake.n_host, *p != NULL);
     return *p ? 0 : err_set(e, HONE_ERESOURCE, "no memory");
 }
 
 static void fake_host_free(void *p)
 {
-    fake.n_host -= p != NULL;
+    fake_count(&fake.n_host, -(p != NULL));
     free(p);
 }
 
@@ -178,15 +219,25 @@ static struct node *fake_node(struct arena *a, struct fake_seen *seen, const str
     return is;
 }
 
+/* Whether n does what a kernel of op does. */
+static bool fake_does(const struct node *n, int op)
+{
+    bool does = (int)n->op == op;
+    for (int i = 0; i < n->n_parts; i++)
+        does |= fake_does(n->parts[i], op);
+    return does;
+}
+
 static int fake_run(const struct exec *x, const struct node *n)
 {
     struct fake_seen seen = {.n = 0};
     struct fake_stream *s = fake_stream_of(x->device, x->stream);
     assert_int_equal(x->worker.nth, 1);
-    if ((int)n->op == fake.fail_op)
+    int rank = x->link ? comm_rank(((const struct fake_link *)x->link)->comm) : -1;
+    if (fake_does(n, fake.fail_op) && (fake.fail_rank < 0 || fake.fail_rank == rank))
         return HONE_EFAULT;
-    fake.launches++;
-    fake_queue(s, (struct fake_work){.node = fake_node(fake_room(s), &seen, n)});
+    fake_count(&fake.launches, 1);
+    fake_queue(s, (struct fake_work){.node = fake_node(fake_room(s), &seen, n), .link = x->link});
     return 0;
 }
 
@@ -196,7 +247,8 @@ static void fake_do(const struct fake_work *w)
         size_t size = (node_scratch(w->node) + 127) / 64 * 64;
         void *scratch = aligned_alloc(64, size);
         assert_non_null(scratch);
-        node_reference(w->node, &(struct worker){.ith = 0, .nth = 1, .scratch = scratch, .scratch_size = size});
+        struct comm *comm = w->link ? w->link->comm : NULL;
+        node_reference(w->node, &(struct worker){.ith = 0, .nth = 1, .scratch = scratch, .scratch_size = size, .comm = comm});
         free(scratch);
     } else if (w->from) {
         memcpy(w->to, w->from, w->bytes);
@@ -210,13 +262,18 @@ static int fake_synchronise(int device, void *stream, struct hone_error *e)
     struct fake_stream *s = fake_stream_of(device, stream);
     (void)e;
     assert_null(s->recorded);
-    fake.syncs++;
-    if (fake.space)
+    fake_count(&fake.syncs, 1);
+    pthread_mutex_lock(&fake_lock);
+    bool space = fake.space != NULL;
+    if (space)
         fake_open(true);
+    pthread_mutex_unlock(&fake_lock);
     for (const struct fake_work *w = s->first; w; w = w->next)
         fake_do(w);
-    if (fake.space)
+    pthread_mutex_lock(&fake_lock);
+    if (space)
         fake_open(false);
+    pthread_mutex_unlock(&fake_lock);
     s->first = NULL;
     s->last = &s->first;
     arena_free(&s->arena);
@@ -226,7 +283,7 @@ static int fake_synchronise(int device, void *stream, struct hone_error *e)
 static int fake_copy(int device, void *stream, void *to, const void *from, size_t bytes, struct hone_error *e)
 {
     (void)e;
-    fake.copies++;
+    fake_count(&fake.copies, 1);
     fake_queue(fake_stream_of(device, stream), (struct fake_work){.to = to, .from = from, .bytes = bytes});
     return 0;
 }
@@ -247,7 +304,7 @@ static int fake_stream_create(int device, void **stream, struct hone_error *e)
 {
     (void)device, (void)e;
     *stream = calloc(1, sizeof(struct fake_stream));
-    fake.n_streams++;
+    fake_count(&fake.n_streams, 1);
     return 0;
 }
 
@@ -259,7 +316,7 @@ static void fake_stream_free(int device, void *stream)
     assert_null(((struct fake_stream *)stream)->first); /* nobody leaves work undone */
     arena_free(&((struct fake_stream *)stream)->arena);
     free(stream);
-    fake.n_streams--;
+    fake_count(&fake.n_streams, -1);
 }
 
 /* ---- captures */
@@ -286,14 +343,14 @@ static int fake_capture_end(int device, void *stream, void **graph, struct hone_
     s->first = NULL;
     s->last = &s->first;
     *graph = g;
-    fake.n_graphs++;
+    fake_count(&fake.n_graphs, 1);
     return 0;
 }
 
 static int fake_replay(int device, void *stream, void *graph, struct hone_error *e)
 {
     (void)e;
-    fake.replays++;
+    fake_count(&fake.replays, 1);
     for (const struct fake_work *w = ((struct fake_graph *)graph)->first; w; w = w->next)
         fake_queue(fake_stream_of(device, stream), *w);
     return 0;
@@ -306,7 +363,7 @@ static void fake_graph_free(int device, void *graph)
         return;
     arena_free(&((struct fake_graph *)graph)->arena);
     free(graph);
-    fake.n_graphs--;
+    fake_count(&fake.n_graphs, -1);
 }
 
 static int fake_timer_start(int device, void *stream, struct hone_error *e)
@@ -411,12 +468,73 @@ static const char *fake_feature_name(unsigned bit)
     return bit == 1 ? "fake" : NULL;
 }
 
+/* ---- links */
+
+static int fake_links_make(void *const *links, int n, int limit_ms, struct hone_error *e)
+{
+    struct comm *ends[16];
+    struct comm_params p = {.n_workers = 1, .limit_ms = limit_ms};
+    int rc = comm_local_create(ends, n, &p, e);
+    for (int i = 0; i < n && !rc; i++)
+        ((struct fake_link *)links[i])->comm = ends[i];
+    return rc;
+}
+
+static int fake_links_limit; /* of the last group */
+
+static int fake_links_create(void **links, const int *devices, int n, int limit_ms, const char *way, struct hone_error *e)
+{
+    (void)devices;
+    if (n > 16 || (way && strcmp(way, "fake") != 0))
+        return err_set(e, HONE_EUSAGE, "%d ranks do not meet by %s", n, way ? way : "fake");
+    for (int i = 0; i < n; i++)
+        links[i] = calloc(1, sizeof(struct fake_link));
+    fake_count(&fake.n_links, n);
+    return fake_links_make(links, n, fake_links_limit = limit_ms, e);
+}
+
+static void fake_link_free(void *link)
+{
+    if (!link)
+        return;
+    comm_free(((struct fake_link *)link)->comm);
+    free(link);
+    fake_count(&fake.n_links, -1);
+}
+
+static int fake_links_reset(void *const *links, int n, struct hone_error *e)
+{
+    for (int i = 0; i < n; i++)
+        comm_free(((struct fake_link *)links[i])->comm);
+    return fake_links_make(links, n, fake_links_limit, e);
+}
+
+static void fake_link_abort(void *link)
+{
+    comm_abort(((struct fake_link *)link)->comm, HONE_EFAULT, "it ended the step");
+}
+
+static int fake_link_check(void *link, struct hone_error *e)
+{
+    const struct hone_error *why = comm_error(((struct fake_link *)link)->comm);
+    return why->code ? err_set(e, why->code, "%s", why->message) : 0;
+}
+
+static const char *fake_link_way(const void *link)
+{
+    (void)link;
+    return "fake";
+}
+
+static const struct link_api fake_links = {.create = fake_links_create, .free = fake_link_free, .reset = fake_links_reset,
+                                           .abort = fake_link_abort, .check = fake_link_check, .way = fake_link_way};
+
 static const struct device_api fake_api = {
     .select = fake_select, .alloc = fake_alloc, .free = fake_free, .host_alloc = fake_host_alloc, .host_free = fake_host_free,
     .stream_create = fake_stream_create, .stream_free = fake_stream_free, .copy = fake_copy, .fill = fake_fill,
     .synchronise = fake_synchronise, .capture_begin = fake_capture_begin, .capture_end = fake_capture_end, .replay = fake_replay,
     .graph_free = fake_graph_free, .timer_start = fake_timer_start, .timer_stop = fake_timer_stop, .why = fake_why,
-    .transfer = &fake_transfer,
+    .transfer = &fake_transfer, .links = &fake_links,
 };
 
 static const struct backend fake_backend = {

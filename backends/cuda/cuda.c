@@ -8,7 +8,7 @@
  * for a device. Streams do not wait for the default stream, and captures are those of one thread: sessions on other threads go
  * on. A pool of memory of our own was the alternative to cudaMalloc; a session allocates a few dozen blocks when it is made and
  * none in a step. */
-#include "backends/cuda/cuda.h"
+#include "backends/cuda/link.h"
 
 #include "backends/cuda/module.h"
 
@@ -19,6 +19,7 @@
 enum { MAX_DEVICES = 16 };
 
 extern const struct backend backend_cuda;
+extern const struct link_api cuda_links;
 
 #define KERNEL(op, variant) extern const struct kernel cuda_##op##_##variant;
 #include "backends/cuda/kernels.def"
@@ -89,6 +90,9 @@ static int n_devices(void)
     int n = atomic_load(&n_known);
     if (n >= 0)
         return n;
+    /* A kernel that waits for another rank must not keep that rank's launches from the device: every stream gets a queue of its
+     * own, as far as there are any. The driver reads this once. */
+    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
     if (cudaGetDeviceCount(&n) != cudaSuccess) {
         cudaGetLastError();
         n = 0; /* no driver, or no device: both are an ordinary machine */
@@ -267,6 +271,11 @@ static int capture_end(int device, void *stream, void **out, struct hone_error *
     int rc = failed(cudaStreamEndCapture(stream, &graph), device, "the end of a capture", e);
     if (!rc)
         rc = failed(cudaGraphInstantiate(&made, graph, 0), device, "what was captured", e);
+    if (!rc) { /* now, and not at its first replay, when other ranks may wait for this one */
+        rc = failed(cudaGraphUpload(made, stream), device, "what was captured", e);
+        if (rc)
+            cudaGraphExecDestroy(made);
+    }
     if (graph)
         cudaGraphDestroy(graph);
     if (!rc)
@@ -351,6 +360,7 @@ static const struct device_api api = {
     .why = cuda_why,
     .transfer = &copy_transfer,
     .modules = &cuda_modules,
+    .links = &cuda_links,
 };
 
 const struct backend backend_cuda = {

@@ -95,6 +95,11 @@ MIN_MAX(unsigned long)
 /* ---- threads that meet (emulated.cc) */
 
 void emulated_launch(const std::function<void()> &kernel, dim3 grid, dim3 block, size_t shared, unsigned cluster);
+/* What is launched between them runs at the same time, but for launches on one stream (of the exec), which follow each other. */
+void emulated_together(void);
+extern void *emulated_stream;
+void emulated_apart(void);
+void emulated_yield(void); /* lets the other threads go on */
 void *emulated_shared(void); /* the block's dynamic shared memory */
 void emulated_block_barrier(void);
 void emulated_cluster_barrier(void);
@@ -277,8 +282,9 @@ static inline int cuda_fault(const char *, ...)
     return HONE_EFAULT;
 }
 template <class... P, class... A>
-static inline int cuda_launch_cluster(const struct exec *, void (*kernel)(P...), dim3 grid, dim3 block, unsigned cluster, size_t shared, A... args)
+static inline int cuda_launch_cluster(const struct exec *x, void (*kernel)(P...), dim3 grid, dim3 block, unsigned cluster, size_t shared, A... args)
 {
+    emulated_stream = x->stream;
     if (grid.x && grid.y && grid.z)
         emulated_launch([=] { kernel(static_cast<P>(args)...); }, grid, block, shared, cluster);
     return 0;
