@@ -18,6 +18,7 @@
 #include "lab/affinity.h"
 #include "lab/identity.h"
 #include "lab/reference.h"
+#include "lab/roof.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,8 @@ struct bench {
     bool verified;
     char unverified[512];
 
-    struct bandwidth *roof;
+    struct bandwidth *roof;      /* of the host */
+    const struct place *roof_at; /* of a device: of the session's plan; NULL: the host's */
     bool roof_missing;
 
     struct machine machine;
@@ -120,9 +122,9 @@ static int64_t positions_of(const struct bench_config *c)
 
 static bool same_session(const struct bench_config *a, const struct bench_config *b)
 {
-    static const enum bench_param of_session[] = {BENCH_MODEL,    BENCH_TYPE_K,     BENCH_TYPE_V, BENCH_N_THREADS,
-                                                  BENCH_CPU_MASK, BENCH_CPU_STRICT, BENCH_POLL,
-                                                  BENCH_N_GPU_LAYERS, BENCH_SPLIT_MODE, BENCH_DEVICES, BENCH_TENSOR_SPLIT};
+    static const enum bench_param of_session[] = {BENCH_MODEL,      BENCH_TYPE_K,     BENCH_TYPE_V,      BENCH_N_THREADS,
+                                                  BENCH_CPU_MASK,   BENCH_CPU_STRICT, BENCH_POLL,        BENCH_N_GPU_LAYERS,
+                                                  BENCH_SPLIT_MODE, BENCH_DEVICES,    BENCH_TENSOR_SPLIT};
     for (size_t i = 0; i < sizeof of_session / sizeof *of_session; i++)
         if (strcmp(a->values[of_session[i]]->text, b->values[of_session[i]]->text) != 0)
             return false;
@@ -266,10 +268,20 @@ static int session_take(struct bench *b, const struct bench_config *c, struct ho
 
 /* ---- one test */
 
+/* Ranks on devices have no roof: a card may carry several of them. */
 static void roof_take(struct bench *b)
 {
     struct hone_error ignored = {0};
-    if (!b->o->roof || b->roof)
+    const struct plan *plan;
+    b->roof_missing = false;
+    b->roof_at = NULL;
+    if (!b->o->roof)
+        return;
+    if (!session_plan(b->session, 1, 1, &plan, &ignored) && (b->roof_at = roof_place(plan))) {
+        b->roof_missing = session_ranks(b->session) > 1 || !b->roof_at->backend->api->read_rate;
+        return;
+    }
+    if (b->roof)
         return;
     tell(b, "memory for the read roof");
     b->roof_missing = bandwidth_open(&b->roof, b->params.n_threads, &ignored) != 0;
@@ -288,10 +300,18 @@ static int pause_before(const struct bench *b, struct hone_error *e)
 
 static int read_roof(struct bench *b, struct bench_result *r, struct measure *m, struct hone_error *e)
 {
-    if (!b->roof)
+    if (!b->o->roof || b->roof_missing)
         return 0;
-    r->roofs[r->n_roofs++] = bandwidth_round(b->roof);
-    return measure_settle(m, e);
+    if (b->roof_at) {
+        double rate;
+        int rc = roof_device(b->roof_at, &rate, e);
+        if (!rc)
+            r->roofs[r->n_roofs++] = rate;
+        return rc ? rc : measure_settle(m, e);
+    }
+    if (b->roof)
+        r->roofs[r->n_roofs++] = bandwidth_round(b->roof);
+    return b->roof ? measure_settle(m, e) : 0;
 }
 
 static int take_samples(struct bench *b, struct bench_result *r, struct measure *m, bool *hook_failed, struct hone_error *e)
@@ -433,7 +453,7 @@ static json_t *warnings_of(const struct bench *b, const struct bench_result *r)
         warn(list,
              "more bytes a second than memory can be read with: the weights stay in a cache, so roof_share says nothing here");
     if (b->o->roof && b->roof_missing)
-        warn(list, "no memory to measure the read roof with");
+        warn(list, b->roof_at ? "no read roof of ranks on devices" : "no memory to measure the read roof with");
     if (r->right && r->right->verdict == CLASS_DIFFERENT) {
         snprintf(text, sizeof text, "the output is not the reference's: %.150s", r->right->reason);
         warn(list, text);

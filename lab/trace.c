@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "comm/comm.h"
 #include "graph/fuse.h"
+#include "lab/roof.h"
 #include "lab/stats.h"
 #include "ops/attention.h"
 
@@ -151,18 +152,10 @@ static int find_collectives(struct trace *t, const struct hone_session *s, struc
     return 0;
 }
 
-/* Of the place where most nodes run. */
 static int read_roof(struct trace *t, int n_threads, struct hone_error *e)
 {
-    int nodes[MAX_PLACES] = {0}, most = 0;
-    for (int i = 0; i < t->plan->n_steps; i++)
-        nodes[t->plan->steps[i].node->place]++;
-    for (int i = 1; i < MAX_PLACES; i++)
-        most = nodes[i] > nodes[most] ? i : most;
-    if (!most)
-        return bandwidth_read(n_threads, &t->roof, e);
-    const struct place *at = &t->plan->placement->list[most];
-    return at->backend->api->read_rate ? at->backend->api->read_rate(at->device, &t->roof, e) : 0;
+    const struct place *at = roof_place(t->plan);
+    return at ? roof_device(at, &t->roof, e) : bandwidth_read(n_threads, &t->roof, e);
 }
 
 int trace_run(struct trace *t, struct hone_session *s, const struct hone_model *m, const struct trace_options *o, struct hone_error *e)
