@@ -281,30 +281,35 @@ struct halves_place {
     bool stored[2];
 };
 
-/* Rows `row` and, 8 further, the lane's other one. */
+/* Rows `row` and, 8 further, the lane's other one, 32 sums at a time. What is added to those is read before any is written: behind
+ * a write that it might have come from, each read would wait for the one before it. */
 template <bool ADD, bool ALONE, int N>
-__device__ static __forceinline__ void halves_store_rows(const struct product_matrix &m, const float *undo,
-                                                         const struct halves_place &p, const float (&acc)[N / 2])
+__device__ static __forceinline__ void halves_store_rows(const struct product_matrix &m, const float *undo, const struct halves_place &p,
+                                                         float (&acc)[N / 2])
 {
+    constexpr int SOME = 32;
     float *out = m.out + (size_t)p.first * m.out_stride + p.row;
-    float *alone = ALONE ? m.alone + (size_t)p.first * m.alone_stride + p.row : NULL;
-    const float *add = ADD ? m.add + (size_t)p.first * m.add_stride + p.row : NULL;
 #pragma unroll
-    for (int i = 0; i < N / 8; i++) {
-        float2 u = __ldcg((const float2 *)(undo + 8 * i));
+    for (int from = 0; from < N / 2; from += SOME) {
 #pragma unroll
-        for (int e = 0; e < 2; e++)
+        for (int at = from; at < from + SOME; at++) {
+            int r = at / 2 % 2, token = at / 4 * 8 + at % 2;
+            acc[at] *= __ldcg(undo + token);
+            if (ALONE && token < p.left && p.stored[r])
+                m.alone[(size_t)(p.first + token) * m.alone_stride + p.row + 8 * r] = acc[at];
+        }
 #pragma unroll
-            for (int r = 0; r < 2; r++) {
-                float v = acc[4 * i + 2 * r + e] * (e ? u.y : u.x);
-                if (8 * i + e >= p.left || !p.stored[r])
-                    continue;
-                if constexpr (ALONE)
-                    alone[(size_t)(8 * i + e) * m.alone_stride + 8 * r] = v;
-                if constexpr (ADD)
-                    v += add[(size_t)(8 * i + e) * m.add_stride + 8 * r];
-                out[(size_t)(8 * i + e) * m.out_stride + 8 * r] = v;
-            }
+        for (int at = from; ADD && at < from + SOME; at++) {
+            int r = at / 2 % 2, token = at / 4 * 8 + at % 2;
+            if (token < p.left && p.stored[r])
+                acc[at] += m.add[(size_t)(p.first + token) * m.add_stride + p.row + 8 * r];
+        }
+#pragma unroll
+        for (int at = from; at < from + SOME; at++) {
+            int r = at / 2 % 2, token = at / 4 * 8 + at % 2;
+            if (token < p.left && p.stored[r])
+                out[(size_t)token * m.out_stride + 8 * r] = acc[at];
+        }
     }
 }
 
@@ -340,7 +345,7 @@ __device__ static __forceinline__ void halves_store_glu(const struct product_arg
 template <class F, int N>
 __device__ static __forceinline__ void halves_store(const struct product_args &a, const struct halves_args &h,
                                                     const struct halves_rows<F> &w, uint32_t token_tile,
-                                                    const float (&acc)[N / 2])
+                                                    float (&acc)[N / 2])
 {
     const struct product_matrix &m = a.matrix[w.matrix[0]];
     struct halves_place p = {w.row[0], (int)(token_tile * N) + 2 * (int)(threadIdx.x & 3)};
