@@ -4,7 +4,9 @@
 #include <hwloc.h>
 #include <sched.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static unsigned allowed = ~0u;
@@ -92,37 +94,57 @@ int cpu_mask(const char *words, struct hone_error *e)
     return 0;
 }
 
-/* One look at the machine; hwloc's topology is freed at once, since only a count and a name are wanted. */
-static void look(int *cores, char *name, size_t size)
+static struct {
+    int cores;
+    char name[128];
+    int n_sets; /* cores again; 0 where they cannot be told */
+    cpu_set_t *sets;
+} machine;
+
+/* The hardware threads of each core, in the machine's order. */
+static void look_at_cores(hwloc_topology_t t, hwloc_obj_type_t type, int n)
+{
+    cpu_set_t *sets = calloc((size_t)n, sizeof *sets);
+    for (int i = 0; i < n && sets; i++) {
+        hwloc_obj_t core = hwloc_get_obj_by_type(t, type, (unsigned)i);
+        unsigned id;
+        hwloc_bitmap_foreach_begin(id, core->cpuset) if (id < CPU_SETSIZE) CPU_SET(id, &sets[i]);
+        hwloc_bitmap_foreach_end();
+    }
+    machine.sets = sets;
+    machine.n_sets = sets ? n : 0;
+}
+
+/* One look at the machine; hwloc's topology is freed at once, since a count, a name and the cores' processors are all that is
+ * wanted. */
+static void look(void)
 {
     hwloc_topology_t t;
-    *cores = 1;
-    snprintf(name, size, "unknown processor");
+    machine.cores = 1;
+    snprintf(machine.name, sizeof machine.name, "unknown processor");
     if (hwloc_topology_init(&t))
         return;
     if (!hwloc_topology_load(t)) {
-        int n = hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_CORE);
+        hwloc_obj_type_t type = HWLOC_OBJ_CORE;
+        int n = hwloc_get_nbobjs_by_type(t, type);
         if (n < 1)
-            n = hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_PU);
+            n = hwloc_get_nbobjs_by_type(t, type = HWLOC_OBJ_PU);
         if (n > 1)
-            *cores = n;
+            machine.cores = n;
+        if (n > 0)
+            look_at_cores(t, type, n);
         hwloc_obj_t package = hwloc_get_obj_by_type(t, HWLOC_OBJ_PACKAGE, 0);
         const char *model = package ? hwloc_obj_get_info_by_name(package, "CPUModel") : NULL;
         if (model)
-            snprintf(name, size, "%s", model);
+            snprintf(machine.name, sizeof machine.name, "%s", model);
     }
     hwloc_topology_destroy(t);
 }
 
-static struct {
-    int cores;
-    char name[128];
-} machine;
-
 int cpu_cores(void)
 {
     if (!machine.cores)
-        look(&machine.cores, machine.name, sizeof machine.name);
+        look();
     return machine.cores;
 }
 
@@ -142,4 +164,52 @@ const char *cpu_name(void)
 {
     cpu_cores();
     return machine.name;
+}
+
+/* Cores, or (single) hardware threads core by core, of those in `usable`; returns how many. list: room for CPU_SETSIZE. */
+static int units_of(const cpu_set_t *usable, bool single, cpu_set_t *list)
+{
+    int n = 0;
+    for (int i = 0; i < machine.n_sets; i++) {
+        cpu_set_t mine;
+        CPU_AND(&mine, &machine.sets[i], usable);
+        if (!single && CPU_COUNT(&mine))
+            list[n++] = mine;
+        for (int id = 0; single && id < CPU_SETSIZE; id++)
+            if (CPU_ISSET(id, &mine)) {
+                CPU_ZERO(&list[n]);
+                CPU_SET(id, &list[n++]);
+            }
+    }
+    return n;
+}
+
+bool cpu_deal(const int *threads, int n, cpu_set_t *sets)
+{
+    cpu_set_t usable, *units = calloc(CPU_SETSIZE, sizeof *units);
+    int64_t total = 0, before = 0;
+    for (int i = 0; i < n; i++)
+        total += threads[i];
+    int n_units = 0;
+    if (units && cpu_cores() <= CPU_SETSIZE && !sched_getaffinity(0, sizeof usable, &usable)) {
+        n_units = units_of(&usable, false, units);
+        if (n_units < total)
+            n_units = units_of(&usable, true, units);
+    }
+    bool enough = total > 0 && n_units >= total;
+    for (int i = 0; i < n && enough; before += threads[i++]) {
+        int64_t from = n_units * before / total, to = n_units * (before + threads[i]) / total;
+        CPU_ZERO(&sets[i]);
+        for (int64_t k = from; k < to; k++)
+            CPU_OR(&sets[i], &sets[i], &units[k]);
+    }
+    free(units);
+    return enough;
+}
+
+bool cpu_enter(const cpu_set_t *set, cpu_set_t *before)
+{
+    if (before && sched_getaffinity(0, sizeof *before, before))
+        return false;
+    return sched_setaffinity(0, sizeof *set, set) == 0;
 }

@@ -4,6 +4,9 @@
 
 #include "base/err.h"
 
+#include <sched.h>
+#include <stdbool.h>
+
 /* X(bit name, word on the command line). One bit a feature that some kernel asks for. */
 #define CPU_FEATURES(X)            \
     X(CPU_AVX2, avx2)              \
@@ -35,5 +38,14 @@ int cpu_cores(void);
 int cpu_processors(void);
 /* "vendor model" as the system reports it; a static string, never NULL. */
 const char *cpu_name(void);
+
+/* Deals the cores that the calling thread may run on out among n groups of so many threads, without one for two: stretches in
+ * the machine's order, since neighbours share caches and memory, of lengths as the numbers of threads. Where cores are fewer
+ * than threads their hardware threads are dealt. false, and nothing is written: there are fewer of those, too, or more than a
+ * set can hold. */
+bool cpu_deal(const int *threads, int n, cpu_set_t *sets);
+/* Puts the calling thread on a set, and so all threads that it will start; *before (may be NULL): where it was. false: it
+ * stays. */
+bool cpu_enter(const cpu_set_t *set, cpu_set_t *before);
 
 #endif

@@ -27,6 +27,8 @@ struct decline {
 const struct decline *session_declines(const struct hone_session *s);
 /* The observer of all later runs; NULL: none. Its memory stays the caller's. */
 void session_observe(struct hone_session *s, const struct observer *o);
+/* The same for a rank of this process, by its number: it is called by that rank's first thread, while other ranks run. */
+void session_observe_rank(struct hone_session *s, int rank, const struct observer *o);
 /* The share by which debug.spin makes every step longer; 0: not at all. Whatever prints a speed says it when it is not 0, and such a
  * run is no result. */
 double session_spin(const struct hone_session *s);

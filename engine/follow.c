@@ -1,17 +1,36 @@
 /* follow.c: see follow.h. An order is 64 bytes from rank 0 to all; a decode step's token is within, so that it costs one
  * meeting. Longer things follow in a second message.
  *
- * While a follower waits for an order there is no time limit: the leader may be waiting for somebody to type. Everything else
- * that ranks wait for has one (comm.h). */
+ * Between orders the leader may be waiting for somebody to type, for hours. So a thread of its own sends an order that means
+ * nothing, four times in the time limit, whenever the group has nothing else to do, and a follower waits for orders no longer
+ * than for anything else. A process that is stopped or whose machine is gone sends none. Waiting for orders without limit was
+ * the alternative: a stopped leader then kept the other processes for ever. */
 #include "engine/follow.h"
 
+#include "base/hash.h"
+#include "engine/session.h"
 #include "model/model.h"
 
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-enum order_kind { ORDER_END, ORDER_CREATE, ORDER_FREE, ORDER_EVAL, ORDER_REWIND, ORDER_FORK };
+enum order_kind {
+    ORDER_END,
+    ORDER_CREATE,
+    ORDER_FREE,
+    ORDER_EVAL,
+    ORDER_REWIND,
+    ORDER_FORK,
+    ORDER_TIMED,
+    ORDER_SAVE,
+    ORDER_RESTORE,
+    ORDER_NOTHING
+};
 
 enum { IN_ORDER = 3, MAX_SESSIONS = 64, TEXTS = 7, TEXT_LIMIT = 1 << 24 };
 
@@ -25,37 +44,100 @@ struct order {
 _Static_assert(sizeof(struct order) == 64, "an order is one cache line");
 
 static struct comm *world;
-static int limit_ms = COMM_LIMIT_MS;
+static atomic_int limit_ms = COMM_LIMIT_MS;
 static bool sessions_used[MAX_SESSIONS]; /* the leader's numbers, from 1 on */
+static bool agreed;                      /* the last failure was one that all processes know of, and the group works */
 
 bool follow_wanted(void)
 {
     return comm_mpi_built() && comm_mpi_launched();
 }
 
-int follow_start(int poll, struct hone_error *e)
-{
-    struct comm_params p = {.n_workers = FOLLOW_THREADS, .poll = poll};
-    return comm_mpi_create(&world, &p, e);
-}
-
-void follow_limit(int ms)
-{
-    limit_ms = ms;
-    comm_set_limit(world, ms);
-}
-
-struct comm *follow_comm(void)
-{
-    return world;
-}
-
-/* ---- the leader's side */
-
 static int failed(struct hone_error *e)
 {
     return err_set(e, comm_error(world)->code, "%s", comm_error(world)->message);
 }
+
+/* ---- the processes of one machine */
+
+struct presence {
+    uint64_t machine;
+    cpu_set_t cpus; /* that the process may run on */
+};
+
+static struct {
+    int n, own; /* processes, and which of them this one is */
+    bool apart; /* no two of them have a processor in common */
+    cpu_set_t all;
+} here = {.n = 1};
+
+/* All processes tell where they are. */
+static int meet(struct hone_error *e)
+{
+    char name[256] = "";
+    struct presence mine = {0};
+    const struct comm_block *all;
+    gethostname(name, sizeof name - 1);
+    mine.machine = hash64(name, strlen(name));
+    sched_getaffinity(0, sizeof mine.cpus, &mine.cpus); /* where this fails the set is empty, and nothing is dealt */
+    if (comm_share_even(world, NULL, &mine, sizeof mine, "the start", &all))
+        return failed(e);
+    here.n = 0;
+    here.apart = true;
+    for (int r = 0; r < comm_size(world); r++) {
+        struct presence one;
+        cpu_set_t both;
+        memcpy(&one, all[r].data, sizeof one);
+        if (one.machine != mine.machine)
+            continue;
+        CPU_AND(&both, &here.all, &one.cpus);
+        here.apart &= !CPU_COUNT(&both);
+        CPU_OR(&here.all, &here.all, &one.cpus);
+        here.own = r < comm_rank(world) ? here.own + 1 : here.own;
+        here.n++;
+    }
+    return 0;
+}
+
+int follow_here(void)
+{
+    return here.n;
+}
+
+bool follow_all_cpus(cpu_set_t *cpus)
+{
+    *cpus = here.all;
+    return world && CPU_COUNT(&here.all) > 0;
+}
+
+bool follow_deal(int threads, cpu_set_t *cpus)
+{
+    cpu_set_t before, *sets = calloc((size_t)here.n, sizeof *sets);
+    int *each = calloc((size_t)here.n, sizeof *each);
+    bool dealt = false;
+    for (int i = 0; i < here.n && each; i++)
+        each[i] = threads;
+    if (sets && each && !here.apart && here.n > 1 && cpu_enter(&here.all, &before)) {
+        dealt = cpu_deal(each, here.n, sets);
+        cpu_enter(&before, NULL);
+        CPU_AND(cpus, &sets[here.own], &before);
+        dealt = dealt && CPU_EQUAL(cpus, &sets[here.own]); /* else whoever started the processes has other plans */
+    }
+    free(sets);
+    free(each);
+    return dealt;
+}
+
+/* ---- the leader's side */
+
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* whose the group is: an order's, to its end, or the sign of life's */
+
+static struct {
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool started, stop;
+} life = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 static int tell(const struct order *o, const void *more, size_t bytes, struct hone_error *e)
 {
@@ -66,11 +148,104 @@ static int tell(const struct order *o, const void *more, size_t bytes, struct ho
     return rc ? failed(e) : 0;
 }
 
+/* Takes the turn for an order; it stays the caller's (follow_done) where `keep` and all is well. */
+static int order(const struct order *o, const void *more, size_t bytes, bool keep, struct hone_error *e)
+{
+    pthread_mutex_lock(&turn);
+    int rc = comm_error(world)->code ? failed(e) : tell(o, more, bytes, e);
+    if (rc || !keep)
+        pthread_mutex_unlock(&turn);
+    return rc;
+}
+
+void follow_done(int id)
+{
+    if (id)
+        pthread_mutex_unlock(&turn);
+}
+
+/* A quarter of the limit from now. */
+static struct timespec next_sign(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    int64_t ns = t.tv_nsec + (int64_t)atomic_load(&limit_ms) * 250000;
+    t.tv_sec += (time_t)(ns / 1000000000);
+    t.tv_nsec = (long)(ns % 1000000000);
+    return t;
+}
+
+static void *live(void *unused)
+{
+    struct hone_error ignored;
+    (void)unused;
+    pthread_mutex_lock(&life.mutex);
+    while (!life.stop) {
+        struct timespec at = next_sign();
+        if (!pthread_cond_timedwait(&life.changed, &life.mutex, &at)) /* another limit, or the end */
+            continue;
+        pthread_mutex_unlock(&life.mutex);
+        if (!pthread_mutex_trylock(&turn)) { /* else an order is obeyed: nobody waits for one */
+            if (!comm_error(world)->code)
+                tell(&(struct order){.kind = ORDER_NOTHING}, NULL, 0, &ignored); /* the next order tells what is wrong */
+            pthread_mutex_unlock(&turn);
+        }
+        pthread_mutex_lock(&life.mutex);
+    }
+    pthread_mutex_unlock(&life.mutex);
+    return NULL;
+}
+
+static int life_start(struct hone_error *e)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* Ctrl-C is for the thread that waits for a key */
+    int rc = pthread_create(&life.thread, NULL, live, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    life.started = !rc;
+    return rc ? err_set(e, HONE_ERESOURCE, "cannot start a thread for the other processes: %s", strerror(rc)) : 0;
+}
+
+static void life_change(bool stop)
+{
+    pthread_mutex_lock(&life.mutex);
+    life.stop |= stop;
+    pthread_cond_signal(&life.changed);
+    pthread_mutex_unlock(&life.mutex);
+}
+
+int follow_start(int poll, struct hone_error *e)
+{
+    struct comm_params p = {.n_workers = FOLLOW_THREADS, .poll = poll};
+    int rc = comm_mpi_create(&world, &p, e);
+    if (!rc)
+        rc = meet(e);
+    return rc || comm_rank(world) ? rc : life_start(e);
+}
+
+void follow_limit(int ms)
+{
+    atomic_store(&limit_ms, ms);
+    comm_set_limit(world, ms);
+    life_change(false);
+}
+
+struct comm *follow_comm(void)
+{
+    return world;
+}
+
 void follow_end(void)
 {
     struct hone_error ignored;
+    if (life.started) {
+        life_change(true);
+        pthread_join(life.thread, NULL);
+        life.started = false;
+    }
     if (world && comm_rank(world) == 0 && !comm_error(world)->code)
-        tell(&(struct order){.kind = ORDER_END}, NULL, 0, &ignored);
+        order(&(struct order){.kind = ORDER_END}, NULL, 0, false, &ignored);
     comm_free(world);
     world = NULL;
 }
@@ -109,25 +284,26 @@ int follow_create(const char *path, const struct hone_session_params *p, const c
         return err_set(e, HONE_ERESOURCE, "no memory for a session");
     memcpy(message, p, sizeof *p); /* its pointers mean nothing there */
     texts_of(message + sizeof *p, path, p, gates);
-    int rc = tell(&(struct order){.kind = ORDER_CREATE, .session = free_id, .n = bytes}, message, bytes, e);
+    int rc = order(&(struct order){.kind = ORDER_CREATE, .session = free_id, .n = bytes}, message, bytes, true, e);
     free(message);
     if (!rc)
         sessions_used[ *id = free_id] = true;
     return rc;
 }
 
-int follow_agree(int rc, const struct hone_error *own, const uint64_t *facts, const char *const *what, int n,
+int follow_agree(int rc, const struct hone_error *own, const char *where, const uint64_t *facts, const char *const *what, int n,
                  struct hone_error *e)
 {
     struct hone_error mine = rc ? *own : (struct hone_error){0};
     const struct comm_block *all;
-    if (comm_share_even(world, NULL, &mine, sizeof mine, "creating a session", &all))
+    if (comm_share_even(world, NULL, &mine, sizeof mine, where, &all))
         return failed(e);
     for (int r = 0; r < comm_size(world); r++) {
         struct hone_error one;
         memcpy(&one, all[r].data, sizeof one);
         one.message[sizeof one.message - 1] = 0;
-        if (one.code) /* the same one on every rank: all give the session up */
+        agreed |= one.code != 0;
+        if (one.code) /* the same one on every rank: all give up */
             return r == comm_rank(world) ? err_set(e, one.code, "%s", one.message)
                                          : err_set(e, one.code, "rank %d: %s", r, one.message);
     }
@@ -135,6 +311,34 @@ int follow_agree(int rc, const struct hone_error *own, const uint64_t *facts, co
         if (comm_same(world, facts[i], what[i]))
             return failed(e);
     return 0;
+}
+
+int follow_ready(int rc, const struct hone_error *own, uint32_t *off, uint64_t plan, struct hone_error *e)
+{
+    struct ready {
+        uint64_t plan;
+        uint32_t off, failed;
+    } mine = {plan, rc ? 0 : *off, rc != 0}, one;
+    const struct comm_block *all;
+    uint32_t any = 0, failures = 0;
+    int odd = -1;
+    if (comm_share_even(world, NULL, &mine, sizeof mine, "a step's plan", &all))
+        return failed(e);
+    for (int r = 0; r < comm_size(world); r++) {
+        memcpy(&one, all[r].data, sizeof one);
+        any |= one.off;
+        failures |= one.failed;
+        odd = one.plan != plan ? r : odd;
+    }
+    if (failures)
+        return follow_agree(rc, own, "planning a step", NULL, NULL, 0, e);
+    *off = any;
+    if (any || odd < 0)
+        return 0;
+    struct hone_error why = {0};
+    err_set(&why, HONE_ECHECK, "the plans of rank %d and rank %d differ", comm_rank(world), odd);
+    comm_abort(world, why.code, why.message);
+    return failed(e);
 }
 
 int follow_eval(int id, const struct hone_token *tokens, size_t n, struct hone_error *e)
@@ -147,7 +351,7 @@ int follow_eval(int id, const struct hone_token *tokens, size_t n, struct hone_e
         return err_set(e, HONE_ERESOURCE, "no memory for %zu tokens", n);
     for (size_t i = 0; i < n; i++)
         all[i] = (struct follow_token){tokens[i].id, tokens[i].seq, tokens[i].want_logits};
-    int rc = tell(&o, all, n <= IN_ORDER ? 0 : n * sizeof *all, e);
+    int rc = order(&o, all, n <= IN_ORDER ? 0 : n * sizeof *all, true, e);
     if (n > IN_ORDER)
         free(all);
     return rc;
@@ -155,12 +359,34 @@ int follow_eval(int id, const struct hone_token *tokens, size_t n, struct hone_e
 
 int follow_rewind(int id, int32_t seq, int32_t length, struct hone_error *e)
 {
-    return id ? tell(&(struct order){.kind = ORDER_REWIND, .session = id, .a = seq, .b = length}, NULL, 0, e) : 0;
+    return id ? order(&(struct order){.kind = ORDER_REWIND, .session = id, .a = seq, .b = length}, NULL, 0, false, e) : 0;
 }
 
 int follow_fork(int id, int32_t from, int32_t to, struct hone_error *e)
 {
-    return id ? tell(&(struct order){.kind = ORDER_FORK, .session = id, .a = from, .b = to}, NULL, 0, e) : 0;
+    return id ? order(&(struct order){.kind = ORDER_FORK, .session = id, .a = from, .b = to}, NULL, 0, false, e) : 0;
+}
+
+int follow_timed(int id, bool timed, struct hone_error *e)
+{
+    if (!id)
+        return 0;
+    int rc = order(&(struct order){.kind = ORDER_TIMED, .session = id, .a = timed}, NULL, 0, true, e);
+    if (!rc) { /* before the next sign of life */
+        comm_set_timed(world, timed);
+        follow_done(id);
+    }
+    return rc;
+}
+
+int follow_save(int id, struct hone_error *e)
+{
+    return id ? order(&(struct order){.kind = ORDER_SAVE, .session = id}, NULL, 0, true, e) : 0;
+}
+
+int follow_restore(int id, struct hone_error *e)
+{
+    return id ? order(&(struct order){.kind = ORDER_RESTORE, .session = id}, NULL, 0, true, e) : 0;
 }
 
 void follow_free(int id)
@@ -168,8 +394,7 @@ void follow_free(int id)
     struct hone_error ignored;
     if (!id)
         return;
-    if (!comm_error(world)->code)
-        tell(&(struct order){.kind = ORDER_FREE, .session = id}, NULL, 0, &ignored);
+    order(&(struct order){.kind = ORDER_FREE, .session = id}, NULL, 0, false, &ignored);
     sessions_used[id] = false;
 }
 
@@ -232,7 +457,7 @@ static int do_create(struct following *f, int id, const char *message, size_t by
     int rc = f->models[id] ? 0 : model_get(f, id, texts[0], &own);
     if (rc) { /* the others wait for what this rank has to say */
         model_put(f, id);
-        return follow_agree(rc, &own, NULL, NULL, 0, e);
+        return follow_agree(rc, &own, "creating a session", NULL, NULL, 0, e);
     }
     rc = hone_session_create(&f->sessions[id], f->models[id], &p, &own);
     return comm_error(world)->code ? err_set(e, own.code, "%s", own.message)
@@ -247,19 +472,28 @@ static int do_eval(struct hone_session *s, const struct order *o, const struct f
         return err_set(e, HONE_ERESOURCE, "no memory for %llu tokens", (unsigned long long)o->n);
     for (uint64_t i = 0; i < o->n; i++)
         tokens[i] = (struct hone_token){from[i].id, from[i].seq, from[i].wanted != 0};
+    agreed = false;
     int rc = hone_session_eval(s, tokens, (size_t)o->n, e);
     free(tokens);
-    return rc;
+    return agreed ? 0 : rc; /* what all know is the leader's to tell */
 }
 
 static int obey(struct following *f, const struct order *o, const char *more, struct hone_error *e)
 {
     INVARIANT(o->session > 0 && o->session < MAX_SESSIONS);
     struct hone_session *s = f->sessions[o->session];
+    if (o->kind == ORDER_TIMED) {
+        comm_set_timed(world, o->a != 0);
+        return 0;
+    }
     if (o->kind == ORDER_CREATE)
         return do_create(f, o->session, more, (size_t)o->n, e);
     if (o->kind == ORDER_EVAL)
         return do_eval(s, o, (const struct follow_token *)(const void *)more, e);
+    if (o->kind == ORDER_SAVE)
+        return session_give_part(s, e);
+    if (o->kind == ORDER_RESTORE)
+        return session_take_part(s, e);
     if (o->kind == ORDER_REWIND)
         return hone_session_rewind(s, o->a, o->b, e);
     if (o->kind == ORDER_FORK)
@@ -277,14 +511,19 @@ static size_t more_of(const struct order *o)
     return o->kind == ORDER_EVAL && o->n > IN_ORDER ? (size_t)o->n * sizeof(struct follow_token) : 0;
 }
 
+/* Signs of life come four in the limit; a short limit is one for ranks that work, not for a process that may have to wait for a
+ * processor. */
+enum { ORDER_LIMIT_MS = 1000 };
+
 static int next_order(struct following *f, bool *end, struct hone_error *e)
 {
     struct order o = {0};
-    comm_set_limit(world, 0);
-    int rc = comm_broadcast(world, NULL, &o, sizeof o, 0, "an order");
-    comm_set_limit(world, limit_ms);
+    int limit = atomic_load(&limit_ms);
+    comm_set_limit(world, limit < ORDER_LIMIT_MS ? ORDER_LIMIT_MS : limit);
+    int rc = comm_broadcast(world, NULL, &o, sizeof o, 0, "the next order");
+    comm_set_limit(world, limit);
     *end = o.kind == ORDER_END;
-    if (rc || *end)
+    if (rc || *end || o.kind == ORDER_NOTHING)
         return rc ? failed(e) : 0;
     size_t bytes = more_of(&o);
     char *more = bytes < (size_t)INT32_MAX ? malloc(bytes + 1) : NULL;

@@ -8,7 +8,12 @@
  * Ranks on devices (ranks_device.c) are led the same way; their collectives meet in kernels, through links that last as long
  * as the session, and whatever runs at the host meets in the group.
  *
- * Where each rank is a process (follow.h) there are no others here, and the group is the processes' own: it ends with them. */
+ * Where each rank is a process (follow.h) there are no others here, and the group is the processes' own: it ends with them.
+ *
+ * Each rank keeps to a stretch of the machine's cores: left to the system, two threads that wait for each other by spinning may
+ * come to share one. The stretches are as long as the machine allows and not as short as the ranks, so that a second program
+ * beside this one does not meet it on the same few cores. The caller's thread is there for the length of a step alone: what it
+ * starts between steps (another session's threads, say) must not be. */
 #include "engine/ranks.h"
 
 #include "base/mmap.h"
@@ -59,6 +64,38 @@ static struct comm *comm_of(const struct ranks *r, int i)
     return i ? r->others[i - 1].comm : r->comm;
 }
 
+/* ---- on cores of their own */
+
+static void cpus_deal(struct ranks *r)
+{
+    int n = 1 + r->n_others;
+    const int *threads = r->spec.threads + r->first;
+    cpu_set_t *cpus = calloc((size_t)n, sizeof *cpus);
+    bool dealt = cpus && (r->processes ? follow_deal(threads[0], cpus) : cpu_deal(threads, n, cpus));
+    if (dealt)
+        r->cpus = cpus;
+    else
+        free(cpus);
+}
+
+struct pool *ranks_pool(const struct ranks *r, int i, int n_threads, int poll, struct hone_error *e)
+{
+    cpu_set_t before;
+    bool there = r->cpus && cpu_enter(&r->cpus[i], &before);
+    struct pool *p = pool_create(n_threads, poll, e);
+    if (there)
+        cpu_enter(&before, NULL);
+    return p;
+}
+
+static void place_leader(void *arg, int ith, int nth)
+{
+    const struct ranks *r = arg;
+    (void)nth;
+    if (ith) /* the caller's thread comes and goes */
+        cpu_enter(&r->cpus[ith], NULL);
+}
+
 static void test_group(void *arg, int ith, int nth)
 {
     struct ranks *r = arg;
@@ -74,6 +111,23 @@ static int self_test(struct ranks *r, struct hone_error *e)
         if (r->codes[i])
             rc = err_set(e, r->codes[i], "%s", r->errors[i].message);
     return rc;
+}
+
+/* The others' threads, and a leader for each rank of this process. */
+static int start_threads(struct ranks *r, int n_others, int poll, bool pin, struct hone_error *e)
+{
+    r->n_others = n_others;
+    if (pin)
+        cpus_deal(r);
+    for (int i = 0; i < n_others; i++)
+        if (!(r->others[i].pool = ranks_pool(r, 1 + i, r->spec.threads[r->first + 1 + i], poll, e)))
+            return e->code;
+    r->leaders = pool_create(1 + n_others, poll, e);
+    if (!r->leaders)
+        return e->code;
+    if (r->cpus)
+        pool_run(r->leaders, place_leader, r);
+    return 0;
 }
 
 int ranks_create(struct ranks **out, const struct ranks_spec *spec, const struct model *m, int poll, struct places *own,
@@ -100,11 +154,8 @@ int ranks_create(struct ranks **out, const struct ranks_spec *spec, const struct
             follow_limit(limit_ms);
         rc = cut_get(&r->cut, m, &p, e);
     }
-    for (; !rc && !world && r->n_others < spec->n - 1; r->n_others++)
-        if (!(r->others[r->n_others].pool = pool_create(spec->threads[1 + r->n_others], poll, e)))
-            rc = e->code;
-    if (!rc && !(r->leaders = pool_create(1 + r->n_others, poll, e)))
-        rc = e->code;
+    if (!rc)
+        rc = start_threads(r, world ? 0 : spec->n - 1, poll, gates_comm_pin(gates), e);
     if (!rc && !world)
         rc = ranks_devices_open(r, m, gates, e);
     if (!rc && !world)
@@ -132,6 +183,7 @@ void ranks_free(struct ranks *r)
         free(r->others[i].scratch);
     }
     cut_put(r->cut);
+    free(r->cpus);
     free(r->codes);
     free(r->errors);
     free(r->others);
@@ -325,6 +377,7 @@ static void run_rank(void *arg, int ith, int nth)
         run.pool = k->pool;
         run.scratch = k->scratch;
         run.scratch_stride = k->scratch_stride;
+        run.observer = k->observer;
     } else {
         run = *j->run;
     }
@@ -364,7 +417,11 @@ int ranks_run(struct ranks *r, const struct plan *own, const struct run *run, co
     rc = ranks_prepare(r, own, run, others, e);
     if (rc)
         return rc;
+    cpu_set_t before;
+    bool there = r->cpus && cpu_enter(&r->cpus[0], &before);
     pool_run(r->leaders, run_rank, &j);
+    if (there)
+        cpu_enter(&before, NULL);
     for (int i = 0; i <= r->n_others && !rc; i++)
         rc = r->codes[i];
     if (rc) {

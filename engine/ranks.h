@@ -7,6 +7,7 @@
 #ifndef ENGINE_RANKS_H
 #define ENGINE_RANKS_H
 
+#include "base/cpu.h"
 #include "comm/comm.h"
 #include "engine/cuts.h"
 #include "engine/kv.h"
@@ -45,6 +46,7 @@ struct rank {
     struct comm *comm;
     struct places places; /* its device; zeroed: it runs on its threads */
     void *link;           /* its end on devices; NULL: it meets the others at the host */
+    const struct observer *observer; /* NULL: none */
     struct kv kv;         /* its tensors alone: the map is the session's */
     struct states states; /* the same */
     void *values, *scratch; /* of the host */
@@ -64,6 +66,7 @@ struct ranks {
     bool skips;        /* collectives are left out (debug.skip_all_reduce) */
     struct comm_params comm_params;
     struct pool *leaders; /* one thread a rank of this process */
+    cpu_set_t *cpus;      /* where the threads of each rank of this process run; NULL: where the system puts them */
     struct cut *cut;
     int *codes; /* of the step at hand, by rank of this process */
     struct hone_error *errors;
@@ -78,6 +81,8 @@ int ranks_spec_read(struct ranks_spec *out, const struct hone_session_params *p,
 int ranks_create(struct ranks **out, const struct ranks_spec *spec, const struct model *m, int poll, struct places *own,
                  const struct gates *gates, struct hone_error *e);
 void ranks_free(struct ranks *r); /* may be NULL */
+/* A pool for the i-th rank of this process, on its cores. */
+struct pool *ranks_pool(const struct ranks *r, int i, int n_threads, int poll, struct hone_error *e);
 /* The model as a rank sees it, by its number. */
 const struct model *ranks_model(const struct ranks *r, int rank);
 /* The other ranks' cells and states, in the formats and numbers of the session's own. */
@@ -101,7 +106,7 @@ bool ranks_stale(const struct ranks *r, struct rank_step *others);
 /* Runs a step on all ranks of the process; run is the own rank's, without comm. When one fails all end, and *e says which. */
 int ranks_run(struct ranks *r, const struct plan *own, const struct run *run, const struct rank_step *others,
               struct hone_error *e);
-/* Ranks that meet before each collective (comm_set_timed). Between steps. */
+/* Ranks that meet before each collective (comm_set_timed). Between steps. Of ranks in one process. */
 void ranks_set_timed(const struct ranks *r, bool timed);
 /* The logits of n tokens, [n_vocab] each, from all ranks of the process. */
 void ranks_logits(const struct ranks *r, const struct graph *own, const struct rank_step *others, int64_t n, int64_t n_vocab,
@@ -148,5 +153,13 @@ int ranks_prepare(struct ranks *r, const struct plan *own, const struct run *run
                   struct hone_error *e);
 struct places *rank_places(const struct ranks *r, int i);
 void *rank_link(const struct ranks *r, int i);
+/* All cells and slots in use of one rank, whose memory is kv and states: into the whole, or out of it (`in`). */
+int ranks_move(const struct ranks_whole *w, const struct ranks *r, int rank, const struct kv *kv, const struct states *states,
+               bool in, struct hone_error *e);
+/* The same for ranks that are processes, in all of them at once: beside ranks_gather and ranks_scatter, which do the leader's
+ * own. w: the leader's; NULL: this one follows. On failure the group has ended. */
+int ranks_collect(struct ranks_whole *w, const struct ranks *r, const struct kv *kv, const struct states *states,
+                  struct hone_error *e);
+int ranks_spread(struct ranks_whole *w, const struct ranks *r, struct kv *kv, struct states *states, struct hone_error *e);
 
 #endif

@@ -62,9 +62,8 @@ static int move_part(const struct tensor *whole, const struct tensor *local, con
     return image_close(&image, local, in, e);
 }
 
-/* All cells and slots of one rank. */
-static int move_rank(const struct ranks_whole *w, const struct ranks *r, int rank, const struct kv *kv,
-                     const struct states *states, bool in, struct hone_error *e)
+int ranks_move(const struct ranks_whole *w, const struct ranks *r, int rank, const struct kv *kv, const struct states *states,
+               bool in, struct hone_error *e)
 {
     int rc = 0;
     const struct cut *c = r->cut;
@@ -91,8 +90,8 @@ static int move_all(const struct ranks_whole *w, const struct ranks *r, const st
 {
     int rc = 0;
     for (int i = 0; i < r->n_others && !rc; i++)
-        rc = move_rank(w, r, r->first + 1 + i, &r->others[i].kv, &r->others[i].states, in, e);
-    return rc ? rc : move_rank(w, r, r->first, kv, states, in, e);
+        rc = ranks_move(w, r, r->first + 1 + i, &r->others[i].kv, &r->others[i].states, in, e);
+    return rc ? rc : ranks_move(w, r, r->first, kv, states, in, e);
 }
 
 /* What is the text's: lengths, the map, who uses which cell and slot. Both have as many of all. */

@@ -100,7 +100,7 @@ static int session_agree(struct hone_session *s, int rc, const struct hone_error
         facts[2] = session_model_id(s->model);
         facts[3] = shard_hash(s->ranks->cut->shard);
     }
-    return follow_agree(rc, own, facts, what, N, e);
+    return follow_agree(rc, own, "creating a session", facts, what, N, e);
 }
 
 /* The plug-ins that the recipe was made with must be here: under another one's kernel of the same name it would be another recipe. */
@@ -199,7 +199,7 @@ static int session_open(struct hone_session *s, struct hone_error *e)
     rc = session_memory(s, k, v, e);
     if (rc)
         return rc;
-    s->pool = pool_create(p->n_threads, p->poll, e);
+    s->pool = s->ranks ? ranks_pool(s->ranks, 0, p->n_threads, p->poll, e) : pool_create(p->n_threads, p->poll, e);
     return s->pool ? 0 : e->code;
 }
 
@@ -221,6 +221,7 @@ int hone_session_create(struct hone_session **out, const struct hone_model *m, c
         struct hone_error opening = {0};
         rc = session_open(s, &opening);
         rc = session_agree(s, rc, &opening, &own);
+        follow_done(s->followed);
     }
     if (rc) {
         hone_session_free(s);

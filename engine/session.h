@@ -27,6 +27,7 @@ struct planned {
     struct plan *plan; /* NULL: the slot is free */
     const struct ranks *ranks; /* NULL: there are none */
     struct rank_step *others; /* of the other ranks in this process */
+    uint64_t meetings;        /* over processes: plan_collectives_hash */
     uint32_t fuse_off; /* fusions that declined the step it was made for */
     uint64_t used;     /* when last, in session->clock's time */
 };
@@ -67,5 +68,10 @@ struct hone_session {
  * weights_release. */
 int planned_take(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, struct planned **out, struct hone_error *e);
 void planned_free(struct planned *p); /* its slot is free then */
+
+/* ---- session_sequences.c: what a follower does while its leader saves or restores a session */
+
+int session_give_part(struct hone_session *s, struct hone_error *e);
+int session_take_part(struct hone_session *s, struct hone_error *e);
 
 #endif

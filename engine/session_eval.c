@@ -175,13 +175,15 @@ int hone_session_eval(struct hone_session *s, const struct hone_token *tokens, s
     struct hone_error own = {0};
     INVARIANT(!s->dry);
     int rc = eval_check(s, tokens, n, &own);
-    if (!rc)
-        rc = follow_eval(s->followed, tokens, n, &own);
     int32_t before[64], *positions = NULL;
-    bool moving[64] = {false}, seen[64];
+    bool moving[64] = {false}, seen[64], ordered = false;
     if (!rc) {
         positions = malloc(n * sizeof *positions + 1);
         rc = positions ? 0 : err_set(&own, HONE_ERESOURCE, "no memory for %zu tokens", n);
+    }
+    if (!rc) {
+        rc = follow_eval(s->followed, tokens, n, &own);
+        ordered = !rc;
     }
     if (!rc) {
         memcpy(before, s->kv.length, (size_t)s->kv.n_seq * sizeof *before);
@@ -202,6 +204,8 @@ int hone_session_eval(struct hone_session *s, const struct hone_token *tokens, s
         if (rc == HONE_ECANCELED)
             atomic_store(&s->cancel, 0);
     }
+    if (ordered)
+        follow_done(s->followed);
     free(positions);
     if (e)
         *e = own;

@@ -3,6 +3,8 @@
  * from the split. */
 #include "engine/session.h"
 
+#include "engine/follow.h"
+
 #include <stdio.h>
 
 const struct decline *session_declines(const struct hone_session *s)
@@ -20,6 +22,15 @@ void session_observe(struct hone_session *s, const struct observer *o)
     s->observer = o;
 }
 
+void session_observe_rank(struct hone_session *s, int rank, const struct observer *o)
+{
+    int other = s->ranks ? rank - s->ranks->first - 1 : -1;
+    if (other < 0)
+        s->observer = o;
+    else if (other < s->ranks->n_others)
+        s->ranks->others[other].observer = o;
+}
+
 double session_spin(const struct hone_session *s)
 {
     return s->spin;
@@ -32,7 +43,10 @@ int64_t session_graphs(const struct hone_session *s)
 
 void session_set_timed(struct hone_session *s, bool timed)
 {
-    if (s->ranks)
+    struct hone_error ignored; /* the next step tells */
+    if (s->ranks && s->ranks->processes)
+        follow_timed(s->followed, timed, &ignored);
+    else if (s->ranks)
         ranks_set_timed(s->ranks, timed);
 }
 

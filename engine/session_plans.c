@@ -1,15 +1,18 @@
 /* session_plans.c: the plans that a session has made so far, and the memory that they share.
  *
- * A plan is made for each number of tokens and outputs that comes up and kept (a decode step always meets the same one, so it plans and
- * allocates nothing). The exact count is the key: rounding it up to a bucket, with padded rows, saves a few plans of 0.2 ms
- * and pays for them with work at every prompt's last chunk. All plans share one block for values, which grows to the largest. */
+ * A plan is made for each number of tokens and outputs that comes up and kept (a decode step always meets the same one, so it
+ * plans and allocates nothing). The exact count is the key: rounding it up to a bucket, with padded rows, saves a few plans of
+ * 0.2 ms and pays for them with work at every prompt's last chunk. All plans share one block for values, which grows to the
+ * largest. */
 #include "engine/session.h"
 
 #include "backends/backend.h"
 #include "base/mmap.h"
+#include "engine/follow.h"
 #include "graph/fuse.h"
 #include "graph/weights.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -126,8 +129,12 @@ static int plan_make(struct hone_session *s, struct planned *p, int32_t n_tokens
     else if (!g->error.code)
         s->model->arch->build(s->model, g, in);
     struct plan *plan;
-    struct plan_options options = {.gates = &s->gates, .strict = s->params.strict, .fuse_off = p->fuse_off, .dry = s->dry,
-                                   .pool = s->pool, .placement = &s->places.placement};
+    struct plan_options options = {.gates = &s->gates,
+                                   .strict = s->params.strict,
+                                   .fuse_off = p->fuse_off,
+                                   .dry = s->dry,
+                                   .pool = s->pool,
+                                   .placement = &s->places.placement};
     if (!rc)
         rc = plan_create(&plan, g, &options, e);
     if (!rc)
@@ -138,6 +145,8 @@ static int plan_make(struct hone_session *s, struct planned *p, int32_t n_tokens
         return rc;
     p->plan = plan;
     p->ranks = s->ranks;
+    if (s->ranks && s->ranks->processes)
+        p->meetings = plan_collectives_hash(plan);
     plan_bind(plan, s->values);
     for (int i = 1; plan->placement && i < plan->placement->n; i++)
         plan_bind_place(plan, i, s->places.values[i].data);
@@ -209,7 +218,7 @@ int session_plan(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, co
     return rc;
 }
 
-/* The first fused step of any rank that declines; -1: none. *p: whose plan it is. */
+/* The first fused step of any rank here that declines; -1: none. *p: whose plan it is. */
 static int step_declines(const struct hone_session *s, const struct planned *planned, const struct plan **p, struct reason *why)
 {
     int step = plan_declines(*p = planned->plan, &s->gates, why);
@@ -218,39 +227,72 @@ static int step_declines(const struct hone_session *s, const struct planned *pla
     return step;
 }
 
-/* The plan that will run the step: where a fused kernel declines, one without that fusion, on all ranks; counted, or an error under
- * strict. */
-static int planned_ready(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, struct planned **out, struct hone_error *e)
+/* What the ranks here leave out of the step, as a bit; counted, or an error under strict. */
+static int ask_kernels(struct hone_session *s, const struct planned *planned, uint32_t *off, struct hone_error *e)
 {
-    uint32_t off = 0;
-    for (;;) {
-        int rc = planned_get(s, n_tokens, n_outputs, off, out, e);
-        if (rc)
-            return rc;
-        struct reason why;
-        const struct plan *p;
-        int step = step_declines(s, *out, &p, &why);
-        if (step < 0)
-            return 0;
-        int f = p->steps[step].node->fusion;
-        if (s->params.strict)
-            return err_set(e, HONE_ECHECK, "node %s: the fusion %s declined: %s", p->steps[step].node->out->name,
-                           fusion_get((enum fusion_id)f)->name, why.text);
-        s->declines[f].count++;
-        s->declines[f].reason = why;
-        off |= 1u << f;
-    }
+    struct reason why;
+    const struct plan *p;
+    int step = step_declines(s, planned, &p, &why);
+    if (step < 0)
+        return 0;
+    int f = p->steps[step].node->fusion;
+    if (s->params.strict)
+        return err_set(e, HONE_ECHECK, "node %s: the fusion %s declined: %s", p->steps[step].node->out->name,
+                       fusion_get((enum fusion_id)f)->name, why.text);
+    s->declines[f].count++;
+    s->declines[f].reason = why;
+    *off = 1u << f;
+    return 0;
 }
 
-int planned_take(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, struct planned **out, struct hone_error *e)
+/* Over processes: whether all can run the step, and what any of them leaves out, which counts here too. */
+static int ask_processes(struct hone_session *s, const struct planned *planned, int rc, uint32_t *off, struct hone_error *e)
+{
+    uint32_t own = *off;
+    struct hone_error mine = *e;
+    if (!s->ranks || !s->ranks->processes)
+        return rc;
+    rc = follow_ready(rc, &mine, off, rc ? 0 : planned->meetings, e);
+    for (int f = 0; f < N_FUSIONS && !rc; f++)
+        if (*off & ~own & 1u << f) {
+            s->declines[f].count++;
+            snprintf(s->declines[f].reason.text, sizeof s->declines[f].reason.text, "another rank declined");
+        }
+    return rc;
+}
+
+/* A plan that is current, with the layouts of weights held. */
+static int planned_hold(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, uint32_t off, struct planned **out,
+                        struct hone_error *e)
 {
     for (;;) {
-        int rc = planned_ready(s, n_tokens, n_outputs, out, e);
+        int rc = planned_get(s, n_tokens, n_outputs, off, out, e);
         if (rc)
             return rc;
         weights_hold();
         if (planned_current(s, *out))
             return 0;
         weights_release(); /* another session changed a layout in between */
+    }
+}
+
+int planned_take(struct hone_session *s, int32_t n_tokens, int32_t n_outputs, struct planned **out, struct hone_error *e)
+{
+    uint32_t off = 0;
+    for (;;) {
+        struct hone_error own = {0};
+        uint32_t more = 0;
+        int rc = planned_hold(s, n_tokens, n_outputs, off, out, &own);
+        bool held = !rc;
+        if (!rc)
+            rc = ask_kernels(s, *out, &more, &own);
+        rc = ask_processes(s, held ? *out : NULL, rc, &more, &own);
+        if (!rc && !more)
+            return 0;
+        if (held)
+            weights_release();
+        if (rc)
+            return err_set(e, own.code, "%s", own.message);
+        off |= more;
     }
 }

@@ -1,8 +1,8 @@
-/* session_sequences.c: what the sequences of a session hold, without running a step: how much, cut back, forked, saved to a file and
- * restored from one. Each changes the cells' map and the slots together, since a sequence is both.
+/* session_sequences.c: what the sequences of a session hold, without running a step: how much, cut back, forked, saved to a
+ * file and restored from one. Each changes the cells' map and the slots together, since a sequence is both.
  *
- * A file holds the whole model's cells. Where ranks of this process have parts of them, these are put together first and taken apart
- * afterwards (ranks_whole.c). */
+ * A file holds the whole model's cells. Where ranks have parts of them, these are put together first and taken apart afterwards
+ * (ranks_whole.c); those of other processes come and go through the group (ranks_parts.c). */
 #include "engine/session.h"
 
 #include "base/mmap.h"
@@ -69,11 +69,43 @@ static int parts_of(struct session_parts *parts, struct ranks_whole *w, struct h
     *parts = (struct session_parts){s->model, &s->kv, &s->states};
     if (!s->ranks)
         return 0;
-    if (s->ranks->processes)
-        return err_set(e, HONE_EUSAGE, "a session over several processes cannot be saved or restored: its cells lie in all of them");
     int rc = ranks_whole_create(w, s->model, &s->kv, &s->states, e);
     *parts = (struct session_parts){s->model, &w->kv, &w->states};
     return rc;
+}
+
+static int gather(struct ranks_whole *w, struct hone_session *s, struct hone_error *e)
+{
+    int rc = ranks_gather(w, s->ranks, &s->kv, &s->states, e);
+    if (rc || !s->ranks->processes)
+        return rc;
+    rc = follow_save(s->followed, e);
+    if (rc)
+        return rc;
+    rc = ranks_collect(w, s->ranks, &s->kv, &s->states, e);
+    follow_done(s->followed);
+    return rc;
+}
+
+static int scatter(struct ranks_whole *w, struct hone_session *s, struct hone_error *e)
+{
+    int rc = 0;
+    if (s->ranks->processes && !(rc = follow_restore(s->followed, e))) {
+        rc = ranks_spread(w, s->ranks, &s->kv, &s->states, e);
+        follow_done(s->followed);
+    }
+    return rc ? rc : ranks_scatter(w, s->ranks, &s->kv, &s->states, e);
+}
+
+int session_give_part(struct hone_session *s, struct hone_error *e)
+{
+    return ranks_collect(NULL, s->ranks, &s->kv, &s->states, e);
+}
+
+int session_take_part(struct hone_session *s, struct hone_error *e)
+{
+    s->n_logits = 0;
+    return ranks_spread(NULL, s->ranks, &s->kv, &s->states, e);
 }
 
 int hone_session_save_noted(struct hone_session *s, const char *path, const char *note, struct hone_error *e)
@@ -83,7 +115,7 @@ int hone_session_save_noted(struct hone_session *s, const char *path, const char
     struct ranks_whole whole = {0};
     int rc = parts_of(&parts, &whole, s, &own);
     if (!rc && s->ranks)
-        rc = ranks_gather(&whole, s->ranks, &s->kv, &s->states, &own);
+        rc = gather(&whole, s, &own);
     if (!rc)
         rc = session_file_save(&parts, path, note, &own);
     ranks_whole_free(&whole);
@@ -105,7 +137,7 @@ int session_restore_memory(struct hone_session *s, const void *data, size_t size
     if (!rc)
         rc = session_file_restore(&parts, data, size, label, note, e);
     if (!rc && s->ranks)
-        rc = ranks_scatter(&whole, s->ranks, &s->kv, &s->states, e);
+        rc = scatter(&whole, s, e);
     if (!rc)
         s->n_logits = 0;
     ranks_whole_free(&whole);

@@ -146,10 +146,17 @@ static int parse_spin(struct gates *g, struct gate *gate, const char *value, str
     return gate_add(g, gate, e);
 }
 
-/* comm.limit=<bytes>, comm.timeout=<seconds>, comm.link=<way> */
+/* comm.limit=<bytes>, comm.timeout=<seconds>, comm.link=<way>, comm.pin=on|off */
 static int parse_comm(struct gates *g, struct gate *gate, const char *name, const char *value, struct hone_error *e)
 {
     char *end;
+    if (!strcmp(name, "pin")) {
+        if (strcmp(value, "on") != 0 && strcmp(value, "off") != 0)
+            return gate_refuse(e, gate, "on or off");
+        gate->kind = GATE_COMM_PIN;
+        gate->variant = value;
+        return gate_add(g, gate, e);
+    }
     if (!strcmp(name, "link")) {
         gate->kind = GATE_COMM_LINK;
         gate->variant = value;
@@ -158,7 +165,7 @@ static int parse_comm(struct gates *g, struct gate *gate, const char *name, cons
     double number = strtod(value, &end);
     bool limit = !strcmp(name, "limit");
     if (!limit && strcmp(name, "timeout") != 0)
-        return gate_refuse(e, gate, "known: comm.limit=<bytes>, comm.timeout=<seconds>, comm.link=<way>");
+        return gate_refuse(e, gate, "known: comm.limit=<bytes>, comm.timeout=<seconds>, comm.link=<way>, comm.pin=on|off");
     if (end == value || *end || !(number >= (limit ? 0 : 0.001) && number <= (limit ? 1e12 : 1e6)))
         return gate_refuse(e, gate, limit ? "a number of bytes" : "seconds, 0.001 to 1000000");
     gate->kind = limit ? GATE_COMM_LIMIT : GATE_COMM_TIMEOUT;
@@ -219,7 +226,7 @@ static int parse_one(struct gates *g, char *word, const char *source, struct hon
     if (!strncmp(own, "comm.", 5))
         return parse_comm(g, &gate, own + 5, value, e);
     return gate_refuse(e, &gate, "unknown gate; known: kernel[.backend].op[.format][@node]=variant, kernel=ref, skip=op,..., "
-                                 "fuse[.name]=on|off, comm.limit=bytes, comm.timeout=seconds, comm.link=way");
+                                 "fuse[.name]=on|off, comm.limit=bytes, comm.timeout=seconds, comm.link=way, comm.pin=on|off");
 }
 
 int gates_parse(struct gates *g, const char *text, const char *source, struct hone_error *e)
@@ -328,6 +335,12 @@ const char *gates_comm_link(const struct gates *g)
 {
     const struct gate *gate = last_of(g, GATE_COMM_LINK);
     return gate ? gate->variant : NULL;
+}
+
+bool gates_comm_pin(const struct gates *g)
+{
+    const struct gate *gate = last_of(g, GATE_COMM_PIN);
+    return !gate || !strcmp(gate->variant, "on");
 }
 
 bool gates_skip_all_reduce(const struct gates *g)

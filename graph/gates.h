@@ -8,10 +8,12 @@
  *   comm.limit=<bytes>      no collective whose part is larger is fused with what follows it (65536)
  *   comm.timeout=<seconds>  how long a rank waits for another before it gives up (60)
  *   comm.link=<way>         how ranks on devices meet: host, or a way of their backend's (cuda: peer, mapped; as fast as can be)
+ *   comm.pin=off            ranks of one machine do not keep to cores of their own
  *   debug.spin=<percent>    makes every step that much longer, so that what measures can be measured; no result with it is one
- *   debug.skip_all_reduce=on  collectives do not meet: what they cost is then missing, and the output is wrong; no result with it is one
- *   debug.guard=<name>      makes that guard of the fused collectives (graph/guards.def) fail before each step: a test of what happens then
- * Lists are parted by white space or ';'; '#' starts a comment that ends with the line. The later match wins, however specific. */
+ *   debug.skip_all_reduce=on  collectives do not meet: what they cost is then missing, and the output is wrong; no result with
+ * it is one debug.guard=<name>      makes that guard of the fused collectives (graph/guards.def) fail before each step: a test
+ * of what happens then Lists are parted by white space or ';'; '#' starts a comment that ends with the line. The later match
+ * wins, however specific. */
 #ifndef GRAPH_GATES_H
 #define GRAPH_GATES_H
 
@@ -25,6 +27,7 @@ enum gate_kind {
     GATE_COMM_LIMIT,
     GATE_COMM_TIMEOUT,
     GATE_COMM_LINK,
+    GATE_COMM_PIN,
     GATE_SPIN,
     GATE_SKIP_ALL_REDUCE,
     GATE_GUARD,
@@ -64,6 +67,8 @@ size_t gates_comm_limit(const struct gates *g);
 int gates_comm_timeout_ms(const struct gates *g);
 /* How ranks on devices meet; NULL: as they can best. */
 const char *gates_comm_link(const struct gates *g);
+/* Whether ranks keep to cores of their own (comm.pin). */
+bool gates_comm_pin(const struct gates *g);
 /* Whether collectives are left out (debug.skip_all_reduce): the output is wrong. */
 bool gates_skip_all_reduce(const struct gates *g);
 /* The guard that debug.guard makes fail (enum guard), or -1. */
