@@ -168,6 +168,9 @@ static struct arm_settings common_settings(void)
                                  .type_k = args.type_k,
                                  .type_v = args.type_v,
                                  .mask = model_args.mask,
+                                 .split_mode = args.split_mode,
+                                 .tensor_split = args.tensor_split,
+                                 .devices = args.devices,
                                  .n_batch = args.n_batch,
                                  .n_threads = args.n_threads,
                                  .poll = args.poll,
@@ -411,6 +414,9 @@ static int run(int n_args, char **words)
         return cmd_refuse(HONE_EUSAGE, "ab: '%s' is no option; arms are given by --a and --b", words[0]);
     if (!specs_b && !aa)
         return cmd_refuse(HONE_EUSAGE, "ab: what is to be compared? give --b ARM, or --aa for the machine's own noise");
+    if (!in_process &&
+        cmd_alone("ab", "--in-process compares sessions over them (-sm=tensor in an arm) with each other and with one device"))
+        return -HONE_EUSAGE;
     interrupt_session(NULL);
     int rc = read_rules(&r.rules);
     if (!rc)

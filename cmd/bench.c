@@ -9,6 +9,7 @@
 #include "backends/backend.h"
 #include "base/cpu.h"
 #include "engine/engine.h"
+#include "engine/follow.h"
 #include "lab/bench.h"
 #include "lab/bench_format.h"
 
@@ -20,7 +21,7 @@
 
 static char *given[N_BENCH_PARAMS]; /* the values of each parameter's option, a line each time it was given */
 static int repeats = 5, delay, priority;
-static bool progress_lines, no_warmup, no_verify, no_roof, no_cache, offline, list_devices, version;
+static bool progress_lines, no_warmup, no_verify, no_roof, no_cache, no_alone, offline, list_devices, version;
 static const char *format_err = "none", *numa;
 
 /* Refused whatever the value. */
@@ -47,6 +48,8 @@ static struct option table[] = {
     {"--no-warmup", OPTION_FLAG, &no_warmup, NULL, "measure at once, without warming up", 0, 0},
     {"--no-verify", OPTION_FLAG, &no_verify, NULL, "do not compare with the reference: rows say \"unverified\"", 0, 0},
     {"--no-roof", OPTION_FLAG, &no_roof, NULL, "do not measure between samples how fast memory can be read", 0, 0},
+    {"--no-one-device", OPTION_FLAG, &no_alone, NULL,
+     "over several devices: leave out the rows of one device with all their threads, which stand beside", 0, 0},
     {"--no-cache", OPTION_FLAG, &no_cache, NULL, "compute the reference's logits anew", 0, 0},
     {"--recipe", OPTION_INPUT, &model_args.recipe, "FILE", "gates from a file", 0, 0},
     {"--set", OPTION_APPEND, &model_args.set, "GATE=VALUE", "set a gate (repeatable)", 0, 0},
@@ -119,6 +122,11 @@ static json_t *config_json(const struct bench_config *c)
         json_object_set_new(j, kept[i].name, json_string(c->values[kept[i].p]->text));
     if (!c->values[BENCH_N_THREADS]->number)
         json_object_set_new(j, "n_threads", json_sprintf("%d", cpu_cores()));
+    if (c->n_devices > 1) /* only there: what was recorded on one device stays one history */
+        json_object_set_new(j, "split",
+                            json_pack("{s:i, s:s, s:s, s:s, s:b}", "devices", c->n_devices, "mode",
+                                      c->values[BENCH_SPLIT_MODE]->text, "shares", c->values[BENCH_TENSOR_SPLIT]->text, "list",
+                                      c->values[BENCH_DEVICES]->text, "processes", follow_comm() != NULL));
     return j;
 }
 
@@ -223,6 +231,7 @@ static int read_lists(struct bench_sweep *s)
 {
     struct hone_error e = {0};
     int rc = 0;
+    s->no_alone = no_alone;
     for (int p = 0; p < N_BENCH_PARAMS && !rc; p++)
         for (char *line = given[p], *end; line && *line && !rc; line = end) {
             end = strchr(line, '\n') + 1;

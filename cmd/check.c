@@ -281,15 +281,27 @@ static int record_shadow(const struct recording *rec, const struct shadow *s)
 
 /* ---- in the running graph */
 
-static void print_shadow_node(const struct shadow_node *n)
+/* " on device 1", of a model that is split. */
+static const char *on_device(const struct shadow_node *n, int n_devices, char *text, size_t size)
 {
-    printf("\nFAULT %s: node %s, %s, in the %s\n    %s\n", fault_word(n->fault), n->node, n->kernel, n->phase, n->message);
+    text[0] = 0;
+    if (n_devices > 1)
+        snprintf(text, size, " on device %d", n->device);
+    return text;
+}
+
+static void print_shadow_node(const struct shadow *s, const struct shadow_node *n)
+{
+    char text[32];
+    printf("\nFAULT %s: node %s, %s, in the %s%s\n    %s\n", fault_word(n->fault), n->node, n->kernel, n->phase,
+           on_device(n, s->n_devices, text, sizeof text), n->message);
     if (n->fault == FAULT_NMSE || n->fault == FAULT_VALUE)
         printf("    nmse %.3g, tolerance %.3g\n", n->nmse, n->tolerance);
 }
 
 static void print_shadow(const struct shadow *s)
 {
+    char text[32];
     printf("%-46s %8s %8s %10s\n", "kernel", "runs", "faults", "of bound");
     for (int i = 0; i < s->n_kernels; i++) {
         const struct shadow_kernel *k = &s->kernels[i];
@@ -300,10 +312,10 @@ static void print_shadow(const struct shadow *s)
     }
     printf("\n%-34s %-40s %-16s %10s %10s\n", "nearest to their tolerance", "kernel", "in the", "nmse", "tolerance");
     for (int i = 0; i < s->n_worst; i++)
-        printf("%-34s %-40s %-16s %10.3g %10.3g\n", s->worst[i].tensor, s->worst[i].kernel, s->worst[i].phase, s->worst[i].nmse,
-               s->worst[i].tolerance);
+        printf("%-34s %-40s %-16s %10.3g %10.3g%s\n", s->worst[i].tensor, s->worst[i].kernel, s->worst[i].phase,
+               s->worst[i].nmse, s->worst[i].tolerance, on_device(&s->worst[i], s->n_devices, text, sizeof text));
     for (int i = 0; i < s->n_faults && i < SHADOW_FAULTS; i++)
-        print_shadow_node(&s->faults[i]);
+        print_shadow_node(s, &s->faults[i]);
     if (s->n_faults > SHADOW_FAULTS)
         printf("\nand %d more\n", s->n_faults - SHADOW_FAULTS);
     if (s->nan.node[0]) {
@@ -316,6 +328,10 @@ static void print_shadow(const struct shadow *s)
     if (s->captured[0])
         printf("\ncaptured node %s in %s\n", s->captured, case_file);
     printf("\n%d runs of nodes compared, %d faults\n", s->n_compared, s->n_faults);
+    if (s->n_devices > 1)
+        printf("over %d devices, of which %d %s watched%s; collectives are left to the comparison of tokens and logits\n",
+               s->n_devices, s->n_watched, s->n_watched == 1 ? "was" : "were",
+               s->n_watched < s->n_devices ? ": the others are in other processes" : "");
 }
 
 /* A name for the case file from the glob: what cannot be in a name becomes '_'. */

@@ -111,6 +111,9 @@ extern struct model_args model_args;
         {"--strict", OPTION_FLAG, &model_args.strict, NULL, "a gate that does not fit, or a fallback, is an error", 0, 0}
 /* The settings that both arms of a comparison share; args: their struct model_args; who: "arms", "sides". */
 #define BOTH_OPTIONS(args, who) \
+    {"-sm, --split-mode", OPTION_TEXT, &(args).split_mode, "MODE", "none, layer or tensor: split the model of both " who " over several devices", 0, 0}, \
+    {"-ts, --tensor-split", OPTION_TEXT, &(args).tensor_split, "A/B", "the devices' shares, of both " who "", 0, 0}, \
+    {"-dev, --device", OPTION_TEXT, &(args).devices, "LIST", "devices of both " who ": cuda0,cuda1; none; cpu:2,cpu:2 are two groups of two threads", 0, 0}, \
     {"-t, --threads", OPTION_INT, &(args).n_threads, "N", "threads of both " who " (0: one a core)", 0, 1024}, \
     {"-ub, --ubatch-size", OPTION_INT, &(args).n_batch, "N", "tokens a step at most while prefilling (0: 512)", 0, 65536}, \
     {"--poll", OPTION_INT, &(args).poll, "N", "how long idle threads spin, 0 to 100 (-1: 50)", -1, 100}, \
@@ -126,6 +129,12 @@ int cmd_open_model(struct hone_model **m); /* plug-ins first: a wrong one is sai
 int cmd_load_plugins(void); /* for a command that opens no model */
 int cmd_refuse_split(const char *command, const char *why); /* for a command that splits no model: 0, or -sm and -ts are refused */
 int cmd_open_session(struct hone_session **s, const struct hone_model *m, const struct hone_session_params *base);
+
+/* A run's config with how the model is split over devices, where it is; takes and returns it. */
+json_t *cmd_split_config(json_t *config);
+/* For a command that measures fresh processes: refuses to run under mpirun, whose ranks those cannot join. `instead`: what does
+ * it. 0, or the exit code with the message printed. */
+int cmd_alone(const char *command, const char *instead);
 
 /* The journal, for each command that measures or judges: two lines, and journal_sample and journal_record between them.
  *     struct recording rec;

@@ -7,6 +7,7 @@
 #include "cmd/cmd.h"
 
 #include "lab/outline.h"
+#include "lab/split.h"
 #include "model/gguf.h"
 
 #include <inttypes.h>
@@ -25,6 +26,11 @@ static const struct option *options(int *n)
         MODEL_OPTION,
         {"--all", OPTION_FLAG, &show_all, NULL, "arrays and texts in full, and why each other kernel was passed over", 0, 0},
         {"--no-plan", OPTION_FLAG, &no_plan, NULL, "leave out what would run", 0, 0},
+        {"-sm, --split-mode", OPTION_TEXT, &model_args.split_mode, "MODE",
+         "layer or tensor: how the model would be split over the devices of -ts or -dev", 0, 0},
+        {"-ts, --tensor-split", OPTION_TEXT, &model_args.tensor_split, "A/B", "their shares", 0, 0},
+        {"-dev, --device", OPTION_TEXT, &model_args.devices, "LIST", "cpu:2,cpu:2 are two groups of two threads", 0, 0},
+        {"-t, --threads", OPTION_INT, &model_args.n_threads, "N", "threads of all groups (0: one a core)", 0, 1024},
         OUTPUT_OPTION,
     };
     *n = (int)(sizeof table / sizeof *table);
@@ -406,6 +412,32 @@ static void print_runs(const json_t *runs)
     }
 }
 
+/* How the model would be split, as lines on stdout or as JSON: no weight is read for it. */
+static int tell_split(const char *path, json_t **as_json)
+{
+    struct hone_model *m = NULL;
+    struct hone_session *s = NULL;
+    struct hone_session_params p = hone_session_defaults();
+    struct hone_error e = {0};
+    p.n_ctx = 256;
+    p.n_threads = model_args.n_threads;
+    p.split_mode = model_args.split_mode;
+    p.tensor_split = model_args.tensor_split;
+    p.devices = model_args.devices;
+    int rc = hone_model_open(&m, path, &e) || hone_session_create(&s, m, &p, &e) ? cmd_fail(&e) : 0;
+    if (!rc && as_json) {
+        *as_json = split_json(s);
+    } else if (!rc && session_shard(s)) {
+        putchar('\n');
+        split_print(s, stdout);
+    } else if (!rc) {
+        printf("\nnot split: one device\n");
+    }
+    hone_session_free(s);
+    hone_model_close(m);
+    return rc;
+}
+
 static int run(int n_args, char **args)
 {
     struct gguf *g;
@@ -415,25 +447,33 @@ static int run(int n_args, char **args)
         return cmd_refuse(HONE_EUSAGE, "inspect: one FILE is wanted");
     if (gguf_open(&g, path, &e))
         return cmd_fail(&e);
-    json_t *runs = no_plan ? NULL : what_runs(path);
-    int rc = 0;
-    if (output_json()) {
+    json_t *runs = no_plan ? NULL : what_runs(path), *split = NULL;
+    int rc = model_args.split_mode && output_json() ? tell_split(path, &split) : 0;
+    if (!rc && output_json()) {
         json_t *all = listing_json(g);
         if (runs)
             json_object_set(all, "runs", runs);
+        if (split)
+            json_object_set(all, "split", split);
         rc = output_print(all);
-    } else {
+    } else if (!rc) {
         print_listing(g);
         if (runs)
             print_runs(runs);
+        if (model_args.split_mode)
+            rc = tell_split(path, NULL);
     }
+    json_decref(split);
     json_decref(runs);
     gguf_close(g);
     return rc;
 }
 
 const struct command command_inspect = {
-    "inspect", "metadata and tensors of a GGUF file",
-    "FILE",    "hone inspect model.gguf\n  hone inspect model.gguf -o json | jq .totals",
-    options,   run,
+    "inspect",
+    "metadata and tensors of a GGUF file",
+    "FILE",
+    "hone inspect model.gguf\n  hone inspect model.gguf -o json | jq .totals\n  hone inspect model.gguf -sm tensor -ts 2/1",
+    options,
+    run,
 };

@@ -359,6 +359,8 @@ static int run(int n_args, char **args)
     int refused = cmd_role("iterate", as, true, &is_worker);
     if (refused)
         return refused;
+    if (cmd_alone("iterate", "run the loop without mpirun"))
+        return -HONE_EUSAGE;
     struct running *r = calloc(1, sizeof *r);
     if (!r || !(r->results = json_array())) {
         free(r);

@@ -45,6 +45,8 @@ struct climber {
 static void print_rung(struct climber *c, const struct rung *r)
 {
     progress_end();
+    if (!c->header && r->devices > 1)
+        printf("over %d devices; the last rung is one of them with the threads of all\n", r->devices);
     if (!c->header)
         printf("%-26s %9s %9s %7s %7s %9s  %-16s %s\n", "rung", "decode/s", "prefill/s", "times", "top-1 %", "KL", "verdict", "kernels");
     c->header = true;
@@ -125,8 +127,12 @@ static int climb(struct climber *c, const struct hone_model *m, bool *all_local)
     o.session.n_threads = model_args.n_threads;
     o.session.n_batch = model_args.n_batch;
     o.session.poll = model_args.poll;
+    o.session.split_mode = model_args.split_mode;
+    o.session.tensor_split = model_args.tensor_split;
     o.session.devices = model_args.devices;
     o.session.n_gpu_layers = model_args.n_gpu_layers;
+    o.session.n_snapshots = model_args.n_snapshots;
+    o.session.strict = model_args.strict;
     o.session.gates = model_args.set; /* below the ladder's own: which kernel an op takes once it may */
     interrupt_session(NULL);
     machine_look(&c->before, "");
@@ -142,6 +148,15 @@ static int climb(struct climber *c, const struct hone_model *m, bool *all_local)
     return rc;
 }
 
+/* What the run is of, for the journal: a split only where there is one, so that earlier runs on one device stay its history. */
+static json_t *config_json(void)
+{
+    json_t *j = json_pack("{s:i, s:i, s:i, s:f, s:f, s:i, s:i}", "texts", n_texts, "prompt_tokens", prompt_tokens, "greedy",
+                          n_greedy, "seconds", (double)seconds, "kl_bound", (double)kl_bound, "threads", model_args.n_threads,
+                          "n_batch", model_args.n_batch);
+    return cmd_split_config(j);
+}
+
 static int run(int n_args, char **args)
 {
     struct hone_model *m = NULL;
@@ -155,16 +170,11 @@ static int run(int n_args, char **args)
         return cmd_refuse(HONE_EUSAGE, "ladder: it begins with attention on its reference; -fa on has no place here");
     if (jsonl_path && resume && strcmp(jsonl_path, resume) != 0)
         return cmd_refuse(HONE_EUSAGE, "ladder: --resume FILE appends to FILE; --jsonl names another");
-    int rc = cmd_refuse_split("ladder", "it climbs on one device, or on one group of threads");
-    if (!rc)
-        rc = cmd_open_model(&m);
+    int rc = cmd_open_model(&m);
     if (!rc)
         rc = open_lines(&c);
     if (!rc)
-        rc = cmd_journal_begin(&c.rec, "ladder", m,
-                               json_pack("{s:i, s:i, s:i, s:f, s:f, s:i, s:i}", "texts", n_texts, "prompt_tokens", prompt_tokens, "greedy", n_greedy,
-                                         "seconds", (double)seconds, "kl_bound", (double)kl_bound, "threads", model_args.n_threads, "n_batch",
-                                         model_args.n_batch));
+        rc = cmd_journal_begin(&c.rec, "ladder", m, config_json());
     if (!rc)
         rc = climb(&c, m, &all_local);
     if (!rc) {

@@ -4,7 +4,9 @@
 #include "base/cpu.h"
 #include "base/log.h"
 #include "engine/engine.h"
+#include "engine/follow.h"
 #include "engine/kv.h"
+#include "lab/one_device.h"
 #include "lab/split.h"
 #include "model/utf8.h"
 
@@ -206,6 +208,31 @@ int cmd_open_session(struct hone_session **s, const struct hone_model *m, const 
         return cmd_fail(&e);
     split_print(*s, stderr);
     return check_flash(*s);
+}
+
+json_t *cmd_split_config(json_t *config)
+{
+    struct hone_session_params p = hone_session_defaults();
+    int threads;
+    p.n_threads = model_args.n_threads;
+    p.split_mode = model_args.split_mode;
+    p.tensor_split = model_args.tensor_split;
+    p.devices = model_args.devices;
+    int n = devices_of(&p, &threads);
+    if (config && n > 1)
+        json_object_set_new(config, "split",
+                            json_pack("{s:i, s:s, s:s, s:s, s:b}", "devices", n, "mode", p.split_mode, "shares",
+                                      p.tensor_split ? p.tensor_split : "", "list", p.devices ? p.devices : "", "processes",
+                                      follow_comm() != NULL));
+    return config;
+}
+
+int cmd_alone(const char *command, const char *instead)
+{
+    return follow_comm()
+               ? cmd_refuse(HONE_EUSAGE, "%s: it measures fresh processes, which cannot join the ranks that mpirun started: %s",
+                            command, instead)
+               : 0;
 }
 
 static bool progress_shown;

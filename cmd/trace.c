@@ -156,9 +156,10 @@ static int run(int n_args, char **args)
     if (!rc)
         rc = cmd_open_session(&s, m, NULL);
     if (!rc && !plan_only)
-        rc = cmd_journal_begin(&rec, "trace", m,
-                               json_pack("{s:i, s:i, s:i, s:i, s:i}", "n_tokens", n_prompt ? n_prompt : 1, "depth", depth, "repeats", repeats,
-                                         "threads", n_threads, "n_batch", model_args.n_batch));
+        rc = cmd_journal_begin(
+            &rec, "trace", m,
+            cmd_split_config(json_pack("{s:i, s:i, s:i, s:i, s:i}", "n_tokens", n_prompt ? n_prompt : 1, "depth", depth,
+                                       "repeats", repeats, "threads", n_threads, "n_batch", model_args.n_batch)));
     if (!rc) {
         struct trace_options o = {n_prompt ? n_prompt : 1, depth, plan_only ? 0 : repeats, n_threads, level >= 3};
         interrupt_session(s);

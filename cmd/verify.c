@@ -159,6 +159,9 @@ static int read_arms(struct arm arms[2])
                                   .type_k = args.type_k,
                                   .type_v = args.type_v,
                                   .mask = model_args.mask,
+                                  .split_mode = args.split_mode,
+                                  .tensor_split = args.tensor_split,
+                                  .devices = args.devices,
                                   .n_batch = args.n_batch,
                                   .n_threads = args.n_threads,
                                   .poll = args.poll,
@@ -247,6 +250,10 @@ static int run(int n_args, char **words)
         return cmd_refuse(HONE_EUSAGE, "verify: '%s' is no option; the sides are given by --a and --b", words[0]);
     if (!spec_b)
         return cmd_refuse(HONE_EUSAGE, "verify: what is to be compared? give --b ARM");
+    if (cmd_alone(
+            "verify",
+            "compare groups of threads (-sm tensor -ts 1/1, without mpirun), whose logits are the bits of as many processes"))
+        return -HONE_EUSAGE;
     if (verify_class_find(require_text, &required))
         return cmd_refuse(HONE_EUSAGE,
                           "--require %s: bit-identical, within-tolerance, token-identical and quality-equal are possible",

@@ -37,6 +37,7 @@ struct arm {
     unsigned said;      /* those of its own words, beside what its recipe declares */
     double limit_s;     /* a sample that is not done by then is an error: the program hangs; 0: none */
     int file;           /* the open binary, for arm_run; -1: not open */
+    bool knows_beside;  /* its bench puts one device beside several unless it is told not to */
     json_t *identity;   /* of its first sample: flat, names to texts; NULL: none yet */
 };
 

@@ -33,6 +33,22 @@ int arm_build(struct arm *a, const char *cache, int (*cancelled)(void *), void *
     return a->binary && a->commit ? 0 : err_set(e, HONE_ERESOURCE, "no memory for an arm");
 }
 
+/* An older program does not know the word, and has no such row. */
+static int ask_beside(struct arm *a, struct hone_error *e)
+{
+    static const char *const help[] = {"--help", NULL};
+    struct child_output o;
+    a->knows_beside = !a->binary;
+    if (!a->binary || !a->set.split_mode)
+        return 0;
+    int rc = arm_command(a, "bench", false, help, &o, NULL, NULL, e);
+    if (!rc) {
+        a->knows_beside = o.out && strstr(o.out, "--no-one-device");
+        child_output_free(&o);
+    }
+    return rc;
+}
+
 int arm_open(struct arm *a, struct hone_error *e)
 {
     const char *path = a->binary ? a->binary : "/proc/self/exe";
@@ -46,7 +62,7 @@ int arm_open(struct arm *a, struct hone_error *e)
         close(a->file); /* its interpreter wants a name */
         a->file = -1;
     }
-    return 0;
+    return ask_beside(a, e);
 }
 
 /* ---- the command line */
@@ -107,6 +123,16 @@ static void add_test(struct words *w, const struct arm_test *t)
     add_number(w, "-r", t->repeats);
 }
 
+/* A list of devices or shares in bench's form: a comma parts configurations there. */
+static void add_list(struct words *w, const char *flag, const char *value)
+{
+    char *text = value ? arena_strdup(&w->memory, value) : NULL;
+    for (char *p = text; p && *p; p++)
+        *p = *p == ',' ? '/' : *p;
+    if (value)
+        add_text(w, flag, text ? text : value);
+}
+
 /* All that a session is made of is said, also what is the default: defaults change from build to build. */
 static void add_settings(struct words *w, const struct arm_settings *s)
 {
@@ -119,9 +145,9 @@ static void add_settings(struct words *w, const struct arm_settings *s)
     add_text(w, "-ctk", s->type_k);
     add_text(w, "-ctv", s->type_v);
     add_text(w, "-sm", s->split_mode);
-    add_text(w, "-ts", s->tensor_split);
+    add_list(w, "-ts", s->tensor_split);
     add_text(w, "-ngl", s->n_gpu_layers);
-    add_text(w, "-dev", s->devices);
+    add_list(w, "-dev", s->devices);
     add_text(w, "--recipe", s->recipe);
     add_lines(w, "--set", s->gates);
     add_lines(w, "--plugin", s->plugins);
@@ -160,18 +186,25 @@ int arm_command(const struct arm *a, const char *command, bool settings, const c
     return run_words(a, w, 0, o, cancelled, user, e);
 }
 
-/* The one line that looks like a row. */
+/* The row of the arm's own test: not that of one device beside it. */
+static bool own_row(const json_t *row)
+{
+    return json_is_object(row) && !json_is_true(json_object_get(row, "one_device"));
+}
+
+/* The line that is such a row. */
 static int read_row(const struct arm *a, const struct child_output *o, json_t **row, struct hone_error *e)
 {
     json_error_t why = {0};
     *row = NULL;
-    for (char *line = o->out, *rest = o->out; rest && *line && !*row; line = rest) {
+    for (char *line = o->out, *rest = o->out; rest && *line && !own_row(*row); line = rest) {
         strsep(&rest, "\n");
+        json_decref(*row);
         *row = json_loads(line, 0, &why);
         if (!rest)
             break;
     }
-    if (!json_is_object(*row)) {
+    if (!own_row(*row)) {
         json_decref(*row);
         *row = NULL;
         return err_set(e, o->exit_code > 0 && o->exit_code < 6 ? -o->exit_code : HONE_EINPUT,
@@ -201,6 +234,8 @@ int arm_run(struct arm *a, const struct arm_test *t, int (*cancelled)(void *), v
     add_settings(w, &a->set);
     for (size_t i = 0; i < sizeof last / sizeof *last; i++)
         add(w, last[i]);
+    if (a->knows_beside)
+        add(w, "--no-one-device");
     int rc = run_words(a, w, a->limit_s, &o, cancelled, user, e);
     if (!rc) {
         rc = read_row(a, &o, row, e);
@@ -345,6 +380,8 @@ static const char *status_of(const char *what, unsigned declared)
     for (size_t i = 0; i < sizeof following / sizeof *following; i++)
         if (declared && !strcmp(what, following[i]))
             return "follows";
+    if (declared & (ARM_DEVICES | ARM_SPLIT) && !strcmp(what, "n_threads")) /* groups of threads have theirs */
+        return "follows";
     for (size_t i = 0; i < sizeof of_commit / sizeof *of_commit; i++)
         if (declared & ARM_COMMIT && !strcmp(what, of_commit[i]))
             return "follows";

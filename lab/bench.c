@@ -14,9 +14,13 @@
 
 #include "base/bandwidth.h"
 #include "base/cpu.h"
+#include "comm/comm.h"
+#include "engine/follow.h"
 #include "graph/fuse.h"
 #include "lab/affinity.h"
+#include "lab/collectives.h"
 #include "lab/identity.h"
+#include "lab/one_device.h"
 #include "lab/reference.h"
 #include "lab/roof.h"
 
@@ -40,6 +44,7 @@ struct bench {
     struct bench_config config; /* that session was made for */
     struct measure_prefix prefix;
     struct affinity affinity;
+    struct one_device_place place; /* of a one-device test beside others */
 
     struct reference ref;
     bool referenced; /* ref is of this model */
@@ -53,6 +58,7 @@ struct bench {
 
     struct machine machine;
     json_t *build, *machine_json;
+    json_t *rates; /* on one device, by bench_alone_key */
 };
 
 static int64_t number(const struct bench_config *c, enum bench_param p)
@@ -86,6 +92,7 @@ static void session_close(struct bench *b)
     b->session = NULL;
     bandwidth_close(b->roof);
     b->roof = NULL;
+    one_device_leave(&b->place);
     affinity_leave(&b->affinity);
     comparison_free(&b->right);
     b->verified = false;
@@ -108,11 +115,10 @@ static int model_take(struct bench *b, const struct bench_config *c, struct hone
     return b->model ? 0 : err_set(e, b->model_error.code, "%s", b->model_error.message);
 }
 
-/* Tokens a step: llama.cpp lowers the step to the call, too. */
+/* Tokens a step. */
 static int32_t step_of(const struct bench_config *c)
 {
-    int64_t batch = number(c, BENCH_N_BATCH), step = number(c, BENCH_N_UBATCH);
-    return (int32_t)(step < batch ? step : batch);
+    return bench_session_params(c).n_batch;
 }
 
 static int64_t positions_of(const struct bench_config *c)
@@ -157,19 +163,10 @@ static int session_make(struct bench *b, const struct bench_config *c, struct ho
     if (rc)
         return rc;
     struct hone_error first = {0};
-    b->params = hone_session_defaults();
+    if (c->alone)
+        one_device_enter(&b->place);
+    b->params = bench_session_params(c);
     b->params.n_ctx = (int32_t)most;
-    b->params.n_batch = step_of(c);
-    b->params.n_threads = (int32_t)(number(c, BENCH_N_THREADS) ? number(c, BENCH_N_THREADS) : cpu_cores());
-    b->params.poll = (int32_t)number(c, BENCH_POLL);
-    b->params.type_k = c->values[BENCH_TYPE_K]->text;
-    b->params.type_v = c->values[BENCH_TYPE_V]->text;
-    b->params.split_mode = c->values[BENCH_SPLIT_MODE]->text;
-    /* Shares and groups of threads are those of the configurations beside it that are split. */
-    bool whole = !strcmp(b->params.split_mode, "none") && !bench_gpus(NULL, 0);
-    b->params.tensor_split = whole ? NULL : c->values[BENCH_TENSOR_SPLIT]->text;
-    b->params.devices = whole ? NULL : c->values[BENCH_DEVICES]->text;
-    b->params.n_gpu_layers = (int32_t)number(c, BENCH_N_GPU_LAYERS);
     b->params.recipe = b->o->recipe;
     b->params.gates = b->o->gates;
     b->params.strict = b->o->strict;
@@ -284,7 +281,7 @@ static void roof_take(struct bench *b)
     if (b->roof)
         return;
     tell(b, "memory for the read roof");
-    b->roof_missing = bandwidth_open(&b->roof, b->params.n_threads, &ignored) != 0;
+    b->roof_missing = bandwidth_open(&b->roof, b->config.n_threads, &ignored) != 0;
 }
 
 static int pause_before(const struct bench *b, struct hone_error *e)
@@ -359,6 +356,31 @@ static int64_t own_bytes(const struct bench *b)
     return (int64_t)(roof + (b->referenced ? b->ref.n * (size_t)b->ref.n_vocab * sizeof *b->ref.logits : 0));
 }
 
+/* Of the test's decode step, or its prefill. */
+static int look_at_collectives(const struct bench *b, struct bench_result *r, struct hone_error *e)
+{
+    const struct plan *p;
+    struct collectives c;
+    int32_t step = b->params.n_batch < r->config->n_prompt ? b->params.n_batch : r->config->n_prompt;
+    int rc = session_plan(b->session, r->config->n_gen ? 1 : step, 1, &p, e);
+    if (!rc)
+        rc = collectives_find(&c, p, p, session_ranks(b->session), e);
+    if (rc)
+        return rc;
+    r->collectives = collectives_sum_json(&c);
+    collectives_free(&c);
+    const struct comm *comm = session_comm(b->session);
+    json_t *threads = json_array();
+    for (int i = 0; i < session_ranks(b->session); i++) {
+        struct rank_memory m;
+        session_rank_memory(b->session, i, &m);
+        json_array_append_new(threads, json_integer(m.threads));
+    }
+    json_object_set_new(r->collectives, "transport", json_string(comm ? comm_transport(comm) : "local"));
+    json_object_set_new(r->collectives, "threads", threads);
+    return 0;
+}
+
 /* Everything of a test that can fail by itself; *hook_failed: the caller's own hook did. */
 static int run_test(struct bench *b, struct bench_result *r, bool *begun, bool *hook_failed, struct hone_error *e)
 {
@@ -386,6 +408,8 @@ static int run_test(struct bench *b, struct bench_result *r, bool *begun, bool *
     rc = measure_open(&m, b->session, &b->params, b->model, &t, &b->prefix, e);
     if (!rc)
         rc = workload_of(&r->work, b->session, b->model, &t, b->params.n_batch, e);
+    if (!rc && c->n_devices > 1)
+        rc = look_at_collectives(b, r, e);
     if (!rc && b->o->warmup)
         rc = hash(b, r, m, e);
     if (!rc && b->o->warmup)
@@ -424,7 +448,9 @@ static json_t *warnings_of(const struct bench *b, const struct bench_result *r)
     char text[200];
     struct machine here = b->machine;
     here.processors = cpu_processors(); /* under the mask */
-    json_t *list = machine_warnings(&here, r->n ? &r->change : NULL, hone_build(), r->n_threads);
+    bool processes = r->config->n_devices > 1 && follow_comm(); /* each has processors of its own */
+    json_t *list =
+        machine_warnings(&here, r->n ? &r->change : NULL, hone_build(), processes ? b->params.n_threads : r->n_threads);
     if (r->warmed && !r->warmth.stable) {
         snprintf(text, sizeof text, "warm-up never became stable: after %d rounds the last two differ by %.1f %%",
                  r->warmth.rounds, 100 * r->warmth.gap);
@@ -466,7 +492,7 @@ static void start_result(const struct bench *b, struct bench_result *r, const st
     time_t now = time(NULL);
     struct tm utc;
     *r = (struct bench_result){.config = c, .unverified = ""};
-    r->n_threads = (int)(number(c, BENCH_N_THREADS) ? number(c, BENCH_N_THREADS) : cpu_cores());
+    r->n_threads = c->n_threads;
     strftime(r->time, sizeof r->time, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &utc));
     r->build = b->build;
     r->machine = b->machine_json;
@@ -481,12 +507,31 @@ static int identify(const struct bench *b, struct bench_result *r, char hash_tex
     return r->recipe ? identity_hash(r->recipe, hash_text, e) : e->code;
 }
 
+/* Rates on one device are kept, for rows over several to stand beside. */
+static void note_rate(struct bench *b, const struct bench_config *c, double rate)
+{
+    char *key = b->sweep->devices && bench_on_host(c) ? bench_alone_key(c) : NULL;
+    if (key)
+        json_object_set_new_nocheck(b->rates, key, json_real(rate));
+    free(key);
+}
+
+/* 0: not known. */
+static double one_device_rate(const struct bench *b, const struct bench_config *c)
+{
+    char *key = c->n_devices > 1 ? bench_alone_key(c) : NULL;
+    double rate = key ? json_number_value(json_object_get(b->rates, key)) : 0;
+    free(key);
+    return rate;
+}
+
 static void free_result(struct bench_result *r)
 {
     free(r->samples);
     free(r->roofs);
     workload_free(&r->work);
     json_decref(r->declines);
+    json_decref(r->collectives);
     json_decref(r->recipe);
     json_decref(r->warnings);
 }
@@ -515,7 +560,10 @@ static int test_row(struct bench *b, const struct bench_config *c, struct bench_
         r.right = b->verified ? &b->right : NULL;
         r.unverified = b->o->verify ? b->unverified : "not asked for (--no-verify)";
         r.warnings = warnings_of(b, &r);
+        r.one_ts = one_device_rate(b, c);
         json_t *row = bench_row(&r);
+        if (row && !r.error[0] && r.n)
+            note_rate(b, c, json_number_value(json_object_get(row, "total_ts")));
         tally->rows++;
         tally->failed += r.error[0] != 0;
         tally->wrong +=
@@ -551,6 +599,7 @@ int bench_run(const struct bench_sweep *s, const struct bench_options *o, const 
     machine_describe(&b.machine, "");
     b.build = build_json(o->plugins, e);
     b.machine_json = machine_json(&b.machine);
+    b.rates = json_object();
     int rc = b.build ? 0 : e->code;
     for (size_t i = 0; i < s->n_tests && !rc; i++) {
         struct bench_config c;
@@ -566,5 +615,6 @@ int bench_run(const struct bench_sweep *s, const struct bench_options *o, const 
     hone_model_close(b.model);
     json_decref(b.build);
     json_decref(b.machine_json);
+    json_decref(b.rates);
     return rc;
 }

@@ -61,6 +61,8 @@ struct bench_result {
     bool same; /* every sample ended on the hashed run's logits */
     struct workload work;
     json_t *declines;
+    json_t *collectives; /* of a step over several devices; NULL: on one */
+    double one_ts;       /* total_ts of the row of one device that stands beside it; 0: there is none */
     double *roofs;
     size_t n_roofs;
     int64_t peak;

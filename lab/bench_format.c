@@ -135,18 +135,22 @@ static void put_insert(struct bench_writer *w, const json_t *row)
 
 /* ---- Markdown */
 
-/* A column: llama-bench's heading and width (negative: to the left), and the parameter that it is shown for, -1: always. */
+enum { ALWAYS = -1, OVER_DEVICES = -2 };
+
+/* A column: llama-bench's heading and width (negative: to the left), and the parameter that it is shown for, or one of these
+ * words. */
 struct column {
     const char *heading, *field;
     int width, param;
 };
 static const struct column columns[] = {
-    {"model", "model_type", -30, -1},
-    {"size", "model_size", 10, -1},
-    {"params", "model_n_params", 10, -1},
-    {"backend", "backends", -10, -1},
+    {"model", "model_type", -30, ALWAYS},
+    {"size", "model_size", 10, ALWAYS},
+    {"params", "model_n_params", 10, ALWAYS},
+    {"backend", "backends", -10, ALWAYS},
     {"n_cpu_moe", "n_cpu_moe", 10, BENCH_N_CPU_MOE},
-    {"threads", "n_threads", 7, -1},
+    {"threads", "n_threads", 7, ALWAYS},
+    {"devices", "n_devices", -10, OVER_DEVICES},
     {"cpu_mask", "cpu_mask", -10, BENCH_CPU_MASK},
     {"cpu_strict", "cpu_strict", 10, BENCH_CPU_STRICT},
     {"poll", "poll", 10, BENCH_POLL},
@@ -169,18 +173,21 @@ static const struct column columns[] = {
     {"rpk", "repack", 3, BENCH_REPACK},
     {"fitt", "fit_target", 10, BENCH_FIT_TARGET},
     {"fitc", "fit_min_ctx", 11, BENCH_FIT_MIN_CTX},
-    {"test", "test", 15, -1},
-    {"t/s", "total_ts", 20, -1},
-    {"GB/s", "read_bytes_per_second", 6, -1},
-    {"% roof", "roof_share", 6, -1},
-    {"peak MiB", "peak_memory", 8, -1},
-    {"output", "output_hash", -8, -1},
-    {"verdict", "verdict", -15, -1},
+    {"test", "test", 15, ALWAYS},
+    {"t/s", "total_ts", 20, ALWAYS},
+    {"x one device", "times_one_device", 12, OVER_DEVICES},
+    {"GB/s", "read_bytes_per_second", 6, ALWAYS},
+    {"% roof", "roof_share", 6, ALWAYS},
+    {"peak MiB", "peak_memory", 8, ALWAYS},
+    {"output", "output_hash", -8, ALWAYS},
+    {"verdict", "verdict", -15, ALWAYS},
 };
 
 static bool shown(const struct bench_writer *w, const struct column *c)
 {
-    return c->param < 0 || bench_sweep_varied(w->sweep, (enum bench_param)c->param);
+    if (c->param == OVER_DEVICES)
+        return w->sweep->devices;
+    return c->param == ALWAYS || bench_sweep_varied(w->sweep, (enum bench_param)c->param);
 }
 
 /* The text in a cell: no line ends, bars escaped; width counts characters, of which all of ours but UTF-8's later bytes are
@@ -218,6 +225,17 @@ static void put_header(const struct bench_writer *w)
     fputc('\n', w->to);
 }
 
+/* "one device", "2 local", "2 mpi". */
+static void devices_text(char *text, size_t size, const json_t *row)
+{
+    long long n = json_integer_value(json_object_get(row, "n_devices"));
+    const char *transport = json_string_value(json_object_get(json_object_get(row, "collectives"), "transport"));
+    if (n < 2)
+        snprintf(text, size, "one device");
+    else
+        snprintf(text, size, "%lld%s%s", n, transport ? " " : "", transport ? transport : "");
+}
+
 /* What stands in the cell of a field. */
 static void cell_text(char *text, size_t size, const struct column *c, const json_t *row)
 {
@@ -240,8 +258,12 @@ static void cell_text(char *text, size_t size, const struct column *c, const jso
                : snprintf(text, size, "%.2f \xc2\xb1 %.2f", x, json_number_value(json_object_get(row, "stddev_ts")));
     else if (!strcmp(c->heading, "verdict") && failed)
         snprintf(text, size, "%s", json_string_value(json_object_get(row, "error")));
+    else if (!strcmp(c->heading, "devices"))
+        devices_text(text, size, row);
     else if (!v || json_is_null(v))
         text[0] = 0;
+    else if (!strcmp(c->heading, "x one device"))
+        snprintf(text, size, "%.3f", x);
     else if (!strcmp(c->heading, "GB/s"))
         snprintf(text, size, "%.1f", x / 1e9);
     else if (!strcmp(c->heading, "% roof"))

@@ -227,6 +227,15 @@ static void set_bytes(json_t *row, const struct bench_result *r)
     set(row, "gates_unfit", json_integer(r->work.gates_unfit));
 }
 
+static void set_devices(json_t *row, const struct bench_result *r)
+{
+    double rate = json_number_value(json_object_get(row, "total_ts"));
+    set(row, "n_devices", json_integer(r->config->n_devices));
+    set(row, "one_device", json_boolean(r->config->alone));
+    set(row, "times_one_device", r->one_ts > 0 && rate > 0 ? json_real(rate / r->one_ts) : NULL);
+    set(row, "collectives", json_incref(r->collectives));
+}
+
 static void set_output(json_t *row, const struct bench_result *r)
 {
     if (r->hashed) {
@@ -270,6 +279,7 @@ json_t *bench_row(const struct bench_result *r)
         set_output(row, r);
         set(row, "machine_state", machine_change_json(&r->change));
     }
+    set_devices(row, r);
     set(row, "build", json_incref(r->build));
     set(row, "recipe", json_incref(r->recipe));
     set(row, "recipe_hash", json_string(r->recipe_hash));

@@ -6,6 +6,7 @@
  * with factor 1 is an error only if it is long, and 2147483647 overflows. Here each is a refusal with its reason. A struct with
  * a named member for each of the 32 parameters was tried on paper: every list needed its own default, loop and copy. */
 #include "lab/bench_sweep.h"
+#include "lab/bench_order.h"
 
 #include "backends/backend.h"
 #include "engine/kv.h"
@@ -79,7 +80,7 @@ static bool word_in(const char *list, const char *word)
     return false;
 }
 
-static int append(struct bench_list *l, int64_t number, int64_t second, const char *text, struct hone_error *e)
+int bench_list_add(struct bench_list *l, int64_t number, int64_t second, const char *text, struct hone_error *e)
 {
     if (l->n == l->cap) {
         size_t cap = l->cap ? 2 * l->cap : 8;
@@ -94,6 +95,14 @@ static int append(struct bench_list *l, int64_t number, int64_t second, const ch
         return err_set(e, HONE_ERESOURCE, "no memory for a list of %zu values", l->n + 1);
     l->values[l->n++] = (struct bench_value){number, second, copy};
     return 0;
+}
+
+static void list_free(struct bench_list *l)
+{
+    for (size_t i = 0; i < l->n; i++)
+        free(l->values[i].text);
+    free(l->values);
+    *l = (struct bench_list){0};
 }
 
 int bench_gpus(char *name, size_t size)
@@ -126,7 +135,7 @@ static int accept(struct bench_sweep *s, enum bench_param p, int64_t number, int
         return refuse(p, text, strlen(text), infos[p].why, e);
     if (s->lists[p].n >= LIST_LIMIT)
         return refuse(p, text, strlen(text), "a list of more than 4096 values", e);
-    return append(&s->lists[p], number, second, text, e);
+    return bench_list_add(&s->lists[p], number, second, text, e);
 }
 
 static int accept_number(struct bench_sweep *s, enum bench_param p, int64_t number, struct hone_error *e)
@@ -299,7 +308,7 @@ static int read_devices(struct bench_sweep *s, enum bench_param p, const char *t
     bool cpu = !strcmp(text, "cpu") || !strcmp(text, "cpu:0") || !strcmp(text, "CPU");
     int groups = thread_groups(text), named = 1;
     if (groups > 1)
-        return append(&s->lists[p], groups, 0, text, e);
+        return bench_list_add(&s->lists[p], groups, 0, text, e);
     for (const char *q = text; *q; q++)
         named += *q == '/';
     if (!strcmp(text, "auto"))
@@ -434,34 +443,16 @@ int bench_sweep_finish(struct bench_sweep *s, struct hone_error *e)
         return err_set(e, HONE_EUSAGE, "no tests: -p, -n and -pg are 0");
     if (__builtin_mul_overflow(outer, s->inner, &s->n_tests) || s->n_tests > TEST_LIMIT)
         return err_set(e, HONE_EUSAGE, "more than %d tests", TEST_LIMIT);
-    return 0;
+    return bench_order_make(s, e);
 }
 
 void bench_sweep_free(struct bench_sweep *s)
 {
-    for (int p = 0; p < N_BENCH_PARAMS; p++) {
-        for (size_t i = 0; i < s->lists[p].n; i++)
-            free(s->lists[p].values[i].text);
-        free(s->lists[p].values);
-    }
+    for (int p = 0; p < N_BENCH_PARAMS; p++)
+        list_free(&s->lists[p]);
+    list_free(&s->alone);
+    free(s->order);
     *s = (struct bench_sweep){0};
-}
-
-void bench_sweep_get(const struct bench_sweep *s, size_t i, struct bench_config *c)
-{
-    *c = (struct bench_config){0};
-    size_t outer = i / s->inner, test = i % s->inner;
-    for (int p = BENCH_N_PROMPT; p-- > 0; outer /= s->lists[p].n)
-        c->values[p] = &s->lists[p].values[outer % s->lists[p].n];
-    for (int p = BENCH_N_PROMPT; p < N_BENCH_PARAMS; p++)
-        for (size_t j = 0; j < s->lists[p].n; j++) {
-            const struct bench_value *v = &s->lists[p].values[j];
-            if ((v->number || v->second) && test-- == 0) {
-                c->n_prompt = p == BENCH_N_GEN ? 0 : (int32_t)v->number;
-                c->n_gen = (int32_t)(p == BENCH_N_GEN ? v->number : v->second);
-                return;
-            }
-        }
 }
 
 bool bench_sweep_varied(const struct bench_sweep *s, enum bench_param p)

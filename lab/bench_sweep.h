@@ -5,6 +5,7 @@
 #define LAB_BENCH_SWEEP_H
 
 #include "base/err.h"
+#include "hone.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -28,10 +29,19 @@ struct bench_list {
     size_t n, cap;
 };
 
+struct bench_place { /* of a test in the order in which they run */
+    size_t test;     /* its number in llama-bench's order */
+    bool alone;      /* on one device instead of those that its parameters name */
+};
+
 struct bench_sweep {
     struct bench_list lists[N_BENCH_PARAMS];
-    size_t n_tests; /* after bench_sweep_finish */
-    size_t inner;   /* of them with the same outer parameters */
+    size_t n_tests;            /* after bench_sweep_finish */
+    size_t inner;              /* of them with the same outer parameters */
+    bool no_alone;             /* before bench_sweep_finish: tests over several devices get no one-device test beside them */
+    bool devices;              /* some test runs over several devices */
+    struct bench_place *order; /* n_tests; NULL: as they come */
+    struct bench_list alone; /* of one-device tests: split mode, devices, shares, then the numbers of threads that there are */
 };
 
 /* GPUs of this machine that this build can use, and the first one's name; writes at most size bytes. */
@@ -39,14 +49,24 @@ int bench_gpus(char *name, size_t size);
 /* Adds the values of one option; the sweep is zero at first. HONE_EUSAGE names the option, the value and the reason: it cannot
  * be read, or it can and this build cannot do it. */
 int bench_sweep_add(struct bench_sweep *s, enum bench_param p, const char *text, struct hone_error *e);
-/* Fills empty lists with their presets and counts the tests: at least one, not more than a person would wait for. */
+/* Fills empty lists with their presets and counts the tests: at least one, not more than a person would wait for. Before those
+ * that run over several devices come the same on one device, with the threads of all; not where the sweep has it already. */
 int bench_sweep_finish(struct bench_sweep *s, struct hone_error *e);
 void bench_sweep_free(struct bench_sweep *s);
 
 struct bench_config {
     const struct bench_value *values[N_BENCH_PARAMS]; /* of the three kinds of test: NULL */
     int32_t n_prompt, n_gen;
+    bool alone;               /* the one-device test beside others */
+    int n_devices, n_threads; /* that it runs on; in all, on this machine */
 };
+/* What a test is when it runs on one device with all its threads: tests with the same text are the same then. malloc'd; NULL:
+ * no memory. */
+char *bench_alone_key(const struct bench_config *c);
+/* It runs on one device, and that is the host. */
+bool bench_on_host(const struct bench_config *c);
+/* The parameters of its session; the context is left open. */
+struct hone_session_params bench_session_params(const struct bench_config *c);
 /* The i-th test, in llama-bench's order. */
 void bench_sweep_get(const struct bench_sweep *s, size_t i, struct bench_config *c);
 /* The list is more than its preset: llama-bench's tables have a column for it then. */

@@ -154,12 +154,24 @@ char *collectives_probe(const struct collectives *c, int i, char *text, size_t s
     return text;
 }
 
-json_t *collectives_json(const struct collectives *c, bool timed)
+static json_t *paths_json(const struct collectives *c)
 {
-    json_t *list = json_array(), *paths = json_object();
+    json_t *paths = json_object();
     for (int p = 0; p < N_PATHS; p++)
         json_object_set_new(paths, path_word((enum collective_path)p), json_integer(c->path[p]));
     json_object_set_new(paths, "fallback", json_integer(c->fallback));
+    return paths;
+}
+
+json_t *collectives_sum_json(const struct collectives *c)
+{
+    return json_pack("{s:i, s:i, s:f, s:i, s:o}", "devices", c->devices, "count", c->n, "bytes", c->bytes, "gathers",
+                     c->n_gathers, "path", paths_json(c));
+}
+
+json_t *collectives_json(const struct collectives *c, bool timed)
+{
+    json_t *list = json_array();
     for (int i = 0; i < c->n; i++) {
         const struct collective *o = &c->list[i];
         json_t *one = json_pack("{s:s, s:s, s:i, s:s, s:i, s:s, s:s, s:f}", "name", o->name, "op", o->op, "nbytes",
@@ -170,6 +182,7 @@ json_t *collectives_json(const struct collectives *c, bool timed)
         json_array_append_new(list, one);
     }
     return json_pack("{s:i, s:{s:i, s:f, s:i, s:o}, s:{s:I, s:I, s:I}, s:b, s:o}", "devices", c->devices, "per_graph", "count",
-                     c->n, "bytes", c->bytes, "gathers", c->n_gathers, "path", paths, "raw", "graphs", (json_int_t)c->graphs,
-                     "count", (json_int_t)c->raw_count, "bytes", (json_int_t)c->raw_bytes, "synchronised", timed, "list", list);
+                     c->n, "bytes", c->bytes, "gathers", c->n_gathers, "path", paths_json(c), "raw", "graphs",
+                     (json_int_t)c->graphs, "count", (json_int_t)c->raw_count, "bytes", (json_int_t)c->raw_bytes,
+                     "synchronised", timed, "list", list);
 }

@@ -50,6 +50,8 @@ char *collectives_summary(const struct collectives *c, char *text, size_t size);
 char *collectives_line(const struct collectives *c, int i, bool timed, char *text, size_t size);
 /* "partial_probe name=attn_output-63 op=MUL_MAT nbytes=20480 next=GET_ROWS next_nbytes=20480 plan=get_rows outcome=get_rows" */
 char *collectives_probe(const struct collectives *c, int i, char *text, size_t size);
+/* Their sums alone: {devices, count, bytes, gathers, path}. */
+json_t *collectives_sum_json(const struct collectives *c);
 json_t *collectives_json(const struct collectives *c, bool timed);
 
 #endif

@@ -1,12 +1,14 @@
-/* ladder.c: the rungs. First the reference (everything on references, f32 KV), then the KV type, then each op that has a fast kernel, the matrix product
- * first since nothing else shows beside it while it is slow, then each fusion, then everything without a single gate. Each rung is a session
- * of its own on the same model; weights that one rung packed stay packed, and the references read them so.
+/* ladder.c: the rungs. First the reference (everything on references, f32 KV), then the KV type, then each op that has a fast
+ * kernel, the matrix product first since nothing else shows beside it while it is slow, then each fusion, then everything
+ * without a single gate. Over several devices one device with all their threads comes last, to stand beside. Each rung is a
+ * session of its own on the same model; weights that one rung packed stay packed, and the references read them so.
  *
  * Correctness comes before speed in each rung: a rung that is wrong is not timed. */
 #include "lab/ladder.h"
 
 #include "base/clock.h"
 #include "graph/fuse.h"
+#include "lab/one_device.h"
 #include "lab/reference.h"
 #include "lab/stats.h"
 
@@ -22,6 +24,7 @@ struct ladder {
     bool op_there[N_OPS]; /* in the model's graph */
     bool fuse_on[N_FUSIONS];
     bool kv_f16;
+    int devices;
     json_t *earlier; /* rungs of the run that is resumed, by name */
     rung_fn *each;
     ladder_progress_fn *progress;
@@ -73,6 +76,8 @@ static int open_rung(const struct ladder *l, struct rung *r, struct hone_session
     p.gates = r->gates;
     p.type_k = p.type_v = l->kv_f16 ? NULL : "f32";
     p.progress = NULL;
+    if (r->kind == RUNG_ONE_DEVICE)
+        p = one_device_params(&p);
     return hone_session_create(s, l->m, &p, e);
 }
 
@@ -143,7 +148,8 @@ static bool take_over(const struct ladder *l, struct rung *r)
 {
     json_t *j = json_object_get(l->earlier, r->name);
     const char *gates = json_string_value(json_object_get(j, "gates"));
-    if (!j || !gates || strcmp(gates, r->gates))
+    const json_t *devices = json_object_get(j, "devices");
+    if (!j || !gates || strcmp(gates, r->gates) || (devices ? json_integer_value(devices) : 1) != r->devices)
         return false;
     r->decode = json_number_value(json_object_get(j, "decode_tokens_per_second"));
     r->prefill = json_number_value(json_object_get(j, "prefill_tokens_per_second"));
@@ -162,7 +168,8 @@ static int climb(struct ladder *l, struct rung *r, int op, int f, struct hone_er
 {
     struct hone_session *s = NULL;
     const struct plan *decode, *prefill;
-    if (r->kind == RUNG_LOCAL)
+    r->devices = r->kind == RUNG_ONE_DEVICE ? 1 : l->devices;
+    if (r->kind == RUNG_LOCAL || r->kind == RUNG_ONE_DEVICE)
         snprintf(r->gates, sizeof r->gates, "%s", user_gates(l));
     else
         gates_now(l, r->gates, sizeof r->gates);
@@ -299,6 +306,8 @@ int ladder_run(const struct hone_model *m, const struct ladder_options *o, rung_
 {
     struct ladder l = {.m = m, .o = o, .each = each, .progress = progress, .user = user};
     struct rung r;
+    int threads;
+    l.devices = devices_of(&o->session, &threads);
     *all_local = false;
     if (strlen(user_gates(&l)) > sizeof r.gates / 2)
         return err_set(e, HONE_EUSAGE, "gates of %zu bytes are more than a ladder carries", strlen(user_gates(&l)));
@@ -326,6 +335,12 @@ int ladder_run(const struct hone_model *m, const struct ladder_options *o, rung_
         rc = rung_simple(&l, RUNG_LOCAL, "all local", &r, e);
         *all_local = !rc && r.kept && !r.references && !r.declined;
     }
+    if (!rc && l.devices > 1) {
+        struct one_device_place place;
+        one_device_enter(&place);
+        rc = rung_simple(&l, RUNG_ONE_DEVICE, "one device", &r, e);
+        one_device_leave(&place);
+    }
     reference_free(&l.ref);
     json_decref(l.earlier);
     return rc;
@@ -333,11 +348,12 @@ int ladder_run(const struct hone_model *m, const struct ladder_options *o, rung_
 
 json_t *rung_json(const struct rung *r)
 {
-    static const char *const kinds[] = {"reference", "kv", "op", "fusion", "local"};
-    json_t *j = json_pack("{s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:f, s:b, s:b, s:I, s:s}", "schema_version", 1, "rung", r->name, "kind",
-                          kinds[r->kind], "gates", r->gates, "kernels", r->kernels, "nodes", r->nodes, "references", r->references,
-                          "decode_tokens_per_second", r->decode, "prefill_tokens_per_second", r->prefill, "kept", r->kept, "resumed",
-                          r->resumed, "declined", (json_int_t)r->declined, "why", r->why);
+    static const char *const kinds[] = {"reference", "kv", "op", "fusion", "local", "one device"};
+    json_t *j =
+        json_pack("{s:i, s:s, s:s, s:s, s:s, s:i, s:i, s:f, s:f, s:b, s:b, s:I, s:s, s:i}", "schema_version", 1, "rung",
+                  r->name, "kind", kinds[r->kind], "gates", r->gates, "kernels", r->kernels, "nodes", r->nodes, "references",
+                  r->references, "decode_tokens_per_second", r->decode, "prefill_tokens_per_second", r->prefill, "kept",
+                  r->kept, "resumed", r->resumed, "declined", (json_int_t)r->declined, "why", r->why, "devices", r->devices);
     if (!r->resumed)
         json_object_set_new(j, "correctness", comparison_json(&r->right));
     return j;

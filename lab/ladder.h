@@ -18,11 +18,12 @@ struct ladder_options {
     const char *resume; /* a file of JSON lines from an earlier run: its rungs are taken over; NULL: none */
 };
 
-enum rung_kind { RUNG_REFERENCE, RUNG_KV, RUNG_OP, RUNG_FUSION, RUNG_LOCAL };
+enum rung_kind { RUNG_REFERENCE, RUNG_KV, RUNG_OP, RUNG_FUSION, RUNG_LOCAL, RUNG_ONE_DEVICE };
 
 struct rung {
     enum rung_kind kind;
-    char name[64];       /* "reference", "mul_mat", "fuse.rope_kv", "all local" */
+    char name[64];       /* "reference", "mul_mat", "fuse.rope_kv", "all local", "one device" */
+    int devices;         /* that it ran on */
     char gates[1200];    /* what it ran with */
     char kernels[400];   /* the distinct kernels that the change brought in, by name */
     int nodes;           /* of the decode plan that those run, or that the fusion made */
@@ -40,7 +41,7 @@ typedef int rung_fn(void *user, const struct rung *r);
 /* Called within a rung: what is going on, for a progress line. */
 typedef int ladder_progress_fn(void *user, const char *what, float done);
 
-/* *all_local: the last rung ran with no skip flag, no reference node, no decline, and was right. */
+/* *all_local: the rung of that name ran with no skip flag, no reference node, no decline, and was right. */
 int ladder_run(const struct hone_model *m, const struct ladder_options *o, rung_fn *each, ladder_progress_fn *progress, void *user,
                bool *all_local, struct hone_error *e);
 json_t *rung_json(const struct rung *r);

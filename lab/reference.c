@@ -3,6 +3,7 @@
 #include "lab/reference.h"
 
 #include "base/hash.h"
+#include "lab/one_device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,11 +93,13 @@ static int feed(struct job *j, const struct sequence *q, size_t first, size_t fr
 static int compute(struct reference *r, const struct hone_model *m, const struct hone_session_params *base,
                    int (*progress)(void *user, float done), void *user, struct hone_error *e)
 {
-    struct hone_session_params p = *base;
+    struct hone_session_params p = one_device_params(base); /* so it is the same for every split, and may be kept for all */
+    struct one_device_place place;
     struct job j = {.r = r, .progress = progress, .user = user};
     p.gates = "kernel=ref fuse=off";
     p.type_k = p.type_v = "f32";
     p.recipe = NULL;
+    one_device_enter(&place);
     int rc = hone_session_create(&j.s, m, &p, e);
     for (int i = 0; i < r->n_texts && !rc; i++) {
         struct sequence *q = &r->texts[i];
@@ -114,6 +117,7 @@ static int compute(struct reference *r, const struct hone_model *m, const struct
         }
     }
     hone_session_free(j.s);
+    one_device_leave(&place);
     return rc;
 }
 

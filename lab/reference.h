@@ -19,8 +19,8 @@ struct reference {
     size_t n;      /* compared positions */
 };
 
-/* n_texts prompts of at most prompt_tokens tokens, continued by n_greedy. progress: share done, returns non-zero to cancel; may be
- * NULL. */
+/* n_texts prompts of at most prompt_tokens tokens, continued by n_greedy, on one device whatever p is split over. progress:
+ * share done, returns non-zero to cancel; may be NULL. */
 int reference_make(struct reference *r, const struct hone_model *m, const struct hone_session_params *p, int n_texts, size_t prompt_tokens,
                    size_t n_greedy, const char *cache, int (*progress)(void *user, float done), void *user, struct hone_error *e);
 void reference_free(struct reference *r);

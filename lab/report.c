@@ -480,13 +480,13 @@ static int collective_section(const struct making *m, const json_t *run)
     int rc = bodies_with(m, whole(run, "id"), "collectives", &traces);
     json_array_foreach(traces, i, trace)
     {
-        const json_t *c = json_object_get(trace, "collectives");
+        const json_t *all = json_object_get(trace, "collectives"), *c = json_object_get(all, "per_graph");
         if (whole(c, "count") == 0)
             continue;
         struct report_section *s = report_section(m->r, "Collectives: %.60s", word(run, "model", "name"));
         report_columns(s, columns, sizeof columns / sizeof *columns);
-        report_say(s, "Run %lld: %lld devices, %lld collectives and %lld bytes a graph.", whole(run, "id"), whole(c, "devices"),
-                   whole(c, "count"), whole(c, "total_bytes"));
+        report_say(s, "Run %lld: %lld devices, %lld collectives and %.0f bytes a graph.", whole(run, "id"),
+                   whole(all, "devices"), whole(c, "count"), real(c, "bytes"));
         s->plot.kind = PLOT_BARS;
         snprintf(s->plot.title, sizeof s->plot.title, "collectives by path");
         snprintf(s->plot.axis, sizeof s->plot.axis, "a graph");
@@ -596,6 +596,8 @@ int report_make(struct report *r, struct journal *j, const struct report_options
         rc = comparisons(&m);
     if (!rc)
         rc = report_tasks(r, j, &o->filter, e);
+    if (!rc)
+        rc = report_devices(r, j, &o->filter, e);
     if (!rc)
         rc = newest_by_model(&m, "ladder", ladder_section);
     if (!rc)

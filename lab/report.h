@@ -57,5 +57,7 @@ void report_cell(struct report_section *s, enum plot_tone tone, const char *form
 void report_say(struct report_section *s, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* report_tasks.c: what the loop decided. */
 int report_tasks(struct report *r, struct journal *j, const struct journal_filter *filter, struct hone_error *e);
+/* report_devices.c: rates over several devices, and the one-device rate beside. */
+int report_devices(struct report *r, struct journal *j, const struct journal_filter *filter, struct hone_error *e);
 
 #endif

@@ -17,6 +17,7 @@
 #include "base/cpu.h"
 #include "lab/bench_format.h"
 #include "lab/identity.h"
+#include "lab/one_device.h"
 #include "lab/stats.h"
 #include "lab/workload.h"
 
@@ -277,10 +278,13 @@ static json_t *session_row(struct rig *r, const struct arm *a, const struct arm_
     json_t *row = NULL, *build = identity_build(a->set.plugins, e),
            *recipe = build ? identity_recipe(a->set.recipe, a->set.gates, NULL, NULL, a->set.plugins, e) : NULL;
     if (recipe && !workload_of(&work, s.session, r->model, &test, p.n_batch, e)) {
-        row = json_pack("{s:O, s:O, s:i, s:i, s:i, s:s, s:s, s:O, s:O, s:i}", "build", build, "recipe", recipe, "n_ubatch",
-                        p.n_batch, "n_threads", p.n_threads ? p.n_threads : cpu_cores(), "poll", p.poll, "type_k",
-                        p.type_k ? p.type_k : "default", "type_v", p.type_v ? p.type_v : "default", "kernels", work.kernels,
-                        "fallbacks", work.fallbacks, "gates_unfit", work.gates_unfit);
+        int threads;
+        devices_of(&p, &threads);
+        row = json_pack("{s:O, s:O, s:i, s:i, s:i, s:s, s:s, s:s, s:s, s:s, s:O, s:O, s:i}", "build", build, "recipe", recipe,
+                        "n_ubatch", p.n_batch, "n_threads", threads, "poll", p.poll, "type_k", p.type_k ? p.type_k : "default",
+                        "type_v", p.type_v ? p.type_v : "default", "split_mode", p.split_mode ? p.split_mode : "none",
+                        "tensor_split", p.tensor_split ? p.tensor_split : "0", "devices", p.devices ? p.devices : "auto",
+                        "kernels", work.kernels, "fallbacks", work.fallbacks, "gates_unfit", work.gates_unfit);
         workload_free(&work);
         if (!row)
             err_set(e, HONE_ERESOURCE, "no memory for an identity");
@@ -369,6 +373,7 @@ int rig_open(struct rig *r, struct arm *arms, int n_arms, const struct rig_optio
         rc = hone_model_open(&r->model, arms[0].set.model, e);
     }
     double run_s = 0;
+    cpu_cores(); /* hwloc loads its libraries now, and not between the identities of two arms */
     for (int i = 0; i < n_arms && !rc; i++) {
         double s = 0;
         int64_t start = clock_ns();

@@ -38,6 +38,7 @@ struct copies {
 
 struct watcher {
     struct shadow *s;
+    int device;
     const struct shadow_options *o;
     struct pool *pool;
     const char *phase;
@@ -45,6 +46,7 @@ struct watcher {
     struct step mirrored;  /* and its step, with the picture in the node's place */
     struct copies before, left; /* sources and states before a node; results behind it */
     int steps_done, steps_total;
+    struct shadow_options *quiet; /* of the first: what the others are told; owned */
     struct hone_error *e, error; /* e points to error: what the observer itself ran into */
 };
 
@@ -159,6 +161,7 @@ static struct shadow_node describe(const struct watcher *w, const struct step *s
                                    const struct difference *d, enum fault fault)
 {
     struct shadow_node n = {.op = s->node->op,
+                            .device = w->device,
                             .phase = w->phase,
                             .fault = fault,
                             .column = d->column,
@@ -190,7 +193,7 @@ static double share_of(const struct shadow_node *n)
 static void add_worst(struct shadow *s, const struct shadow_node *n)
 {
     int at = 0;
-    while (at < s->n_worst && strcmp(s->worst[at].tensor, n->tensor) != 0)
+    while (at < s->n_worst && (strcmp(s->worst[at].tensor, n->tensor) != 0 || s->worst[at].device != n->device))
         at++;
     if (at == s->n_worst && s->n_worst < SHADOW_WORST)
         s->worst[s->n_worst++] = *n;
@@ -356,29 +359,137 @@ static int watch_after(void *user, const struct plan *p, int i, int64_t ns)
 
 /* ---- the four phases */
 
-static int feed(struct watcher *w, struct hone_session *s, const char *phase, const int32_t *ids, size_t n,
-                struct hone_error *e)
+/* Everybody who watches: a watcher a device, each on its device's first thread with findings of its own. */
+struct watch {
+    struct watcher *list;
+    struct observer *observers;
+    int n, first; /* devices of this process; the first one's rank */
+};
+
+static int feed(struct watch *a, struct hone_session *s, const char *phase, const int32_t *ids, size_t n, struct hone_error *e)
 {
     struct hone_token *tokens = calloc(n, sizeof *tokens);
     if (!tokens)
         return err_set(e, HONE_ERESOURCE, "no memory for %zu tokens", n);
     for (size_t i = 0; i < n; i++)
         tokens[i] = (struct hone_token){ids[i], 0, i + 1 == n};
-    w->phase = phase;
+    for (int i = 0; i < a->n; i++)
+        a->list[i].phase = phase;
     int rc = hone_session_eval(s, tokens, n, e);
     free(tokens);
     return rc;
 }
 
-static int prompt_and_decode(struct watcher *w, struct hone_session *s, const char *phase, const char *decode,
+static int prompt_and_decode(struct watch *a, struct hone_session *s, const char *phase, const char *decode,
                              const struct sequence *text, size_t n, struct hone_error *e)
 {
-    int rc = feed(w, s, phase, text->ids, n < text->n ? n : text->n, e);
-    for (int i = 0; i < w->o->n_decode && !rc; i++) {
+    int rc = feed(a, s, phase, text->ids, n < text->n ? n : text->n, e);
+    for (int i = 0; i < a->list[0].o->n_decode && !rc; i++) {
         int32_t id = hone_greedy(s);
-        rc = feed(w, s, decode, &id, 1, e);
+        rc = feed(a, s, decode, &id, 1, e);
     }
     return rc;
+}
+
+static int run_phases(struct watch *a, struct hone_session *s, const struct sequence *texts, size_t n, struct hone_error *e)
+{
+    size_t half = n / 2 < 2 ? 2 : n / 2;
+    int rc = prompt_and_decode(a, s, "prefill", "decode", &texts[0], n, e);
+    if (!rc)
+        rc = prompt_and_decode(a, s, "second prefill", "second decode", &texts[1], half, e);
+    if (!rc)
+        rc = hone_session_rewind(s, 0, 0, e);
+    if (!rc)
+        rc = prompt_and_decode(a, s, "second request", "its decode", &texts[2], n, e);
+    struct hone_error ignored;
+    hone_session_rewind(s, 0, 0, &ignored);
+    return rc;
+}
+
+/* The first watcher's findings are *s itself; a capture is the first device's, since a case file has one name. */
+static int watch_start(struct watch *a, struct shadow *s, struct hone_session *session, const struct plan *plan,
+                       const struct shadow_options *o, struct hone_error *e)
+{
+    a->first = session_rank(session);
+    a->n = 1;
+    while (a->first + a->n < session_ranks(session) && session_rank_plan(session, plan, a->first + a->n))
+        a->n++;
+    s->n_devices = session_ranks(session);
+    s->n_watched = a->n;
+    a->list = calloc((size_t)a->n, sizeof *a->list);
+    a->observers = calloc((size_t)a->n, sizeof *a->observers);
+    struct shadow_options *quiet = calloc(1, sizeof *quiet);
+    int rc = a->list && a->observers && quiet ? 0 : err_set(e, HONE_ERESOURCE, "no memory for a shadow");
+    for (int i = 0; i < a->n && !rc; i++) {
+        struct watcher *w = &a->list[i];
+        const struct plan *mine = session_rank_plan(session, plan, a->first + i);
+        *w = (struct watcher){.s = i ? calloc(1, sizeof *s) : s, .device = a->first + i, .o = o, .e = &w->error};
+        w->steps_total = mine->n_steps * 3 * (o->n_decode + 1);
+        w->pool = pool_create(a->n < cpu_cores() ? cpu_cores() / a->n : 1, 0, e);
+        rc = !w->pool ? e->code : !w->s ? err_set(e, HONE_ERESOURCE, "no memory for a shadow") : 0;
+        a->observers[i] = (struct observer){w, watch_before, watch_after};
+        if (!rc)
+            session_observe_rank(session, a->first + i, &a->observers[i]);
+    }
+    if (!rc && a->n > 1) { /* the others neither capture nor show progress */
+        quiet->n_prefill = o->n_prefill;
+        quiet->n_decode = o->n_decode;
+        for (int i = 1; i < a->n; i++)
+            a->list[i].o = quiet;
+        a->list[0].quiet = quiet;
+        quiet = NULL;
+    }
+    free(quiet);
+    return rc;
+}
+
+/* Another device's findings behind the first one's. */
+static void findings_add(struct shadow *to, const struct shadow *from)
+{
+    for (int i = 0; i < from->n_kernels; i++) {
+        int at = 0;
+        while (at < to->n_kernels && strcmp(to->kernels[at].kernel, from->kernels[i].kernel) != 0)
+            at++;
+        if (at == to->n_kernels && at < SHADOW_KERNELS) {
+            to->kernels[to->n_kernels++] = from->kernels[i];
+        } else if (at < SHADOW_KERNELS) {
+            to->kernels[at].compared += from->kernels[i].compared;
+            to->kernels[at].faults += from->kernels[i].faults;
+            to->kernels[at].worst = fmax(to->kernels[at].worst, from->kernels[i].worst);
+        }
+    }
+    for (int i = 0; i < from->n_faults && i < SHADOW_FAULTS; i++)
+        if (to->n_faults + i < SHADOW_FAULTS)
+            to->faults[to->n_faults + i] = from->faults[i];
+    to->n_faults += from->n_faults;
+    for (int i = 0; i < from->n_worst; i++)
+        add_worst(to, &from->worst[i]);
+    if (!to->nan.node[0])
+        to->nan = from->nan;
+    to->n_compared += from->n_compared;
+}
+
+/* Ends the watch and puts all findings into the first one's; *e becomes what a watcher itself ran into, if one did. */
+static void watch_end(struct watch *a, struct hone_session *session, bool failed, struct hone_error *e)
+{
+    for (int i = 0; i < a->n && a->list; i++) {
+        struct watcher *w = &a->list[i];
+        session_observe_rank(session, a->first + i, NULL);
+        if (failed && w->error.code)
+            *e = w->error;
+        if (i && w->s) {
+            findings_add(a->list[0].s, w->s);
+            free(w->s);
+        }
+        pool_free(w->pool);
+        mirror_free(&w->mirror);
+        copies_free(&w->before);
+        copies_free(&w->left);
+    }
+    if (a->list)
+        free(a->list[0].quiet);
+    free(a->list);
+    free(a->observers);
 }
 
 int shadow_run(struct shadow *s, struct hone_session *session, const struct hone_model *m, const struct shadow_options *o,
@@ -387,44 +498,21 @@ int shadow_run(struct shadow *s, struct hone_session *session, const struct hone
     memset(s, 0, sizeof *s);
     struct hone_error own = {0};
     struct sequence *texts = NULL;
+    struct watch a = {0};
     const struct plan *plan;
-    size_t n = (size_t)(o->n_prefill < 2 ? 2 : o->n_prefill), half = n / 2 < 2 ? 2 : n / 2;
-    struct watcher *w = calloc(1, sizeof *w);
-    int rc = w ? texts_encode(&texts, 3, n, m, &own) : err_set(&own, HONE_ERESOURCE, "no memory for a shadow");
+    size_t n = (size_t)(o->n_prefill < 2 ? 2 : o->n_prefill);
+    int rc = texts_encode(&texts, 3, n, m, &own);
     if (!rc)
         rc = session_plan(session, 1, 1, &plan, &own);
-    if (rc)
-        goto done;
-    *w = (struct watcher){.s = s, .o = o, .e = &w->error, .steps_total = plan->n_steps * 3 * (o->n_decode + 1)};
-    w->pool = pool_create(cpu_cores(), 0, &own);
-    rc = w->pool ? 0 : own.code;
-    struct observer watch = {w, watch_before, watch_after};
-    session_observe(session, &watch);
     if (!rc)
-        rc = prompt_and_decode(w, session, "prefill", "decode", &texts[0], n, &own);
+        rc = watch_start(&a, s, session, plan, o, &own);
     if (!rc)
-        rc = prompt_and_decode(w, session, "second prefill", "second decode", &texts[1], half, &own);
-    if (!rc)
-        rc = hone_session_rewind(session, 0, 0, &own);
-    if (!rc)
-        rc = prompt_and_decode(w, session, "second request", "its decode", &texts[2], n, &own);
-    session_observe(session, NULL);
-    struct hone_error ignored;
-    hone_session_rewind(session, 0, 0, &ignored);
-    if (rc && w->error.code)
-        own = w->error;
+        rc = run_phases(&a, session, texts, n, &own);
+    watch_end(&a, session, rc != 0, &own);
     if (!rc && o->capture && !s->captured[0])
         rc = err_set(&own, HONE_EUSAGE, "no node of the graph matches '%s'", o->capture);
     if (!rc && (s->n_faults || s->nan.node[0]))
         rc = err_set(&own, HONE_ECHECK, "%d fault(s) in %d runs of nodes", s->n_faults, s->n_compared);
-done:
-    if (w) {
-        pool_free(w->pool);
-        mirror_free(&w->mirror);
-        copies_free(&w->before);
-        copies_free(&w->left);
-    }
-    free(w);
     texts_free(texts, 3);
     if (e)
         *e = own;
@@ -444,11 +532,11 @@ static json_t *number(double x)
 
 static json_t *node_json(const struct shadow_node *n)
 {
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:[I,I,I], s:I, s:o, s:o, s:o, s:f, s:s}", "op", op_get(n->op)->name,
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:[I,I,I], s:I, s:o, s:o, s:o, s:f, s:s, s:i}", "op", op_get(n->op)->name,
                      "kernel", n->kernel, "node", n->node, "tensor", n->tensor, "phase", n->phase, "fault",
                      fault_word(n->fault), "row", (json_int_t)n->row[0], (json_int_t)n->row[1], (json_int_t)n->row[2], "column",
                      (json_int_t)n->column, "got", number(n->got), "want", number(n->want), "nmse", number(n->nmse),
-                     "tolerance", n->tolerance, "message", n->message);
+                     "tolerance", n->tolerance, "message", n->message, "device", n->device);
 }
 
 json_t *shadow_json(const struct shadow *s)
@@ -463,7 +551,8 @@ json_t *shadow_json(const struct shadow *s)
         json_array_append_new(faults, node_json(&s->faults[i]));
     for (int i = 0; i < s->n_worst; i++)
         json_array_append_new(worst, node_json(&s->worst[i]));
-    return json_pack("{s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:s}", "schema_version", 1, "compared", s->n_compared, "n_faults",
-                     s->n_faults, "kernels", kernels, "faults", faults, "worst", worst, "first_nan",
-                     s->nan.node[0] ? node_json(&s->nan) : json_null(), "captured", s->captured);
+    return json_pack("{s:i, s:i, s:i, s:o, s:o, s:o, s:o, s:s, s:i, s:i}", "schema_version", 1, "compared", s->n_compared,
+                     "n_faults", s->n_faults, "kernels", kernels, "faults", faults, "worst", worst, "first_nan",
+                     s->nan.node[0] ? node_json(&s->nan) : json_null(), "captured", s->captured, "devices", s->n_devices,
+                     "devices_watched", s->n_watched);
 }

@@ -3,7 +3,7 @@
  * Cases are drawn; what a model feeds a kernel is not: outliers a thousand times the rest, caches half full, views that the
  * planner made, memory that another value held before. An observer of the session runs each node's reference on the very inputs
  * that its kernel had, compares what both leave, puts the kernel's results back, and the run goes on as it was. Over a prefill,
- * decode steps, another prefill and a second request. */
+ * decode steps, another prefill and a second request. Of a model that is split every device of this process is watched. */
 #ifndef LAB_SHADOW_H
 #define LAB_SHADOW_H
 
@@ -24,6 +24,7 @@ struct shadow_options {
 struct shadow_node {
     char node[NAME_SIZE], kernel[96], tensor[NAME_SIZE];
     enum op op;
+    int device;        /* that it ran on: its rank */
     const char *phase; /* "prefill", "decode", "second prefill", "second request" */
     enum fault fault;  /* FAULT_NONE: among the worst, yet within its tolerance */
     int64_t row[3], column;
@@ -50,6 +51,7 @@ struct shadow {
     int n_worst;
     struct shadow_node nan; /* the first that left a NaN, with or without its reference; nan.node "" if none did */
     int n_compared;
+    int n_devices, n_watched; /* those that the model is split over, and those in this process; 1 and 1 without a split */
     char captured[NAME_SIZE]; /* the node that was captured; "" if none */
 };
 

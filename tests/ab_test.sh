@@ -58,6 +58,17 @@ END
     "$hone" journal show "$run" >"$dir/out" 2>&1 || fail "journal show: $(tail -n 2 "$dir/out")"
     grep -q 'it is the one that was recorded' "$dir/out" || fail "the journal does not derive the verdict: $(tail -n 3 "$dir/out")"
 
+    # Over devices: an arm's, in fresh processes and in this one, beside one device; and both arms'.
+    expect 0 '"verdict"' $m -n 4 -r 3 --blocks 8 --no-early --b '-sm=tensor -dev=cpu:1,cpu:1' -o json
+    python3 - "$dir/out" <<'END' || failed=1
+import json, sys
+r = json.load(open(sys.argv[1]))
+d = {x["what"]: x["status"] for x in r["arms"][1]["differences"]}
+assert d["split_mode"] == d["devices"] == "declared" and d["n_threads"] == "follows" and set(d.values()) <= {"declared", "follows"}, d
+END
+    expect 0 '"what": "split_mode"' $m -n 4 -r 3 --blocks 8 --no-early --b '-sm=tensor -ts=1/1' --in-process -o json
+    expect 0 '"verdict"' -m "$dir/tiny.gguf" -t 2 -n 4 -r 3 --blocks 8 --no-early -sm tensor -ts 1,1 --b fuse.all_reduce_add=on -o json
+
     # Fresh processes: ten times slower is a loss, which ends early; a diagnostic is never a plain result; no win, exit code 1.
     expect 1 "is 'loss, debug.spin: a diagnostic'" $m -n 4 -r 3 --blocks 16 --b debug.spin=900 --require win
     grep -q 'ended early by the always-valid sequence' "$dir/out" || fail "no early end: $(cat "$dir/out")"

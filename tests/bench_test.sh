@@ -98,8 +98,30 @@ expect 0 '' $quick --delay 0 --prio 0 --numa numactl --offline -ngl 0 -ncmoe 0 -
     expect 0 '' $quick -ts 1,9 -o jsonl
     [ "$(wc -l <"$dir/out")" = 4 ] || fail "-ts 1,9 is not two configurations"
     expect 0 '' $quick -sm none,tensor -ts 1/1 -t 2 -o jsonl
-    [ "$(wc -l <"$dir/out")" = 4 ] || fail "-sm none,tensor is not two configurations"
-    expect 0 '' $quick -sm tensor -dev cpu:1/cpu:1 -o jsonl
+    [ "$(wc -l <"$dir/out")" = 4 ] || fail "-sm none,tensor is not two configurations, of which one is that of one device"
+    grep -q '"times_one_device": [0-9]' "$dir/out" || fail "one device that was asked for does not stand beside"
+    # Over two devices one of them with all the threads stands beside, once for all splits of as many threads, before them.
+    expect 0 '' $quick -sm tensor -ts 1/1,2/1 -t 2 -o jsonl
+    python3 - "$dir/out" <<'ROWS' || failed=1
+import json, sys
+rows = [json.loads(line) for line in open(sys.argv[1])]
+assert [(r["test"], r["n_devices"], r["one_device"], r["tensor_split"]) for r in rows] == [
+    ("pp4", 1, True, "0.00"), ("tg2", 1, True, "0.00"), ("pp4", 2, False, "1.00/1.00"), ("tg2", 2, False, "1.00/1.00"),
+    ("pp4", 2, False, "2.00/1.00"), ("tg2", 2, False, "2.00/1.00")], [(r["test"], r["n_devices"], r["one_device"], r["tensor_split"]) for r in rows]
+for r in rows:
+    assert r["n_threads"] == 2 and r["verdict"] != "different"
+    one = next(o for o in rows if o["one_device"] and o["test"] == r["test"])
+    if r["one_device"]:
+        assert r["split_mode"] == "none" and r["times_one_device"] is None and r["collectives"] is None
+    else:
+        assert abs(r["times_one_device"] - r["total_ts"] / one["total_ts"]) < 1e-6
+        c = r["collectives"]
+        assert c["transport"] == "local" and c["threads"] == [1, 1] and c["count"] >= 4 and c["bytes"] > 0
+ROWS
+    expect 0 'one device' $quick -sm tensor -dev cpu:1/cpu:1
+    grep -q '| 2 local ' "$dir/out" && grep -q 'x one device' "$dir/out" || fail "no devices in the table: $(cat "$dir/out")"
+    expect 0 '' $quick -sm tensor -dev cpu:1/cpu:1 -o jsonl --no-one-device
+    [ "$(wc -l <"$dir/out")" = 2 ] || fail "--no-one-device leaves more than two rows"
     expect 0 '' $quick -sm layer -ts 1/1 -t 2 -o jsonl
     expect 2 '^hone: -ts' $quick -ts 1/x
 }

@@ -31,3 +31,15 @@ for name in qwen35 qwen35moe qwen3next; do
     [ -f "${HONE_DATA:-}/archs/$name.gguf" ] || { echo "ladder: $name: SKIPPED, HONE_DATA has no archs/$name.gguf"; continue; }
     climb "$HONE_DATA/archs/$name.gguf" 2
 done
+
+# Over two devices: the same rungs, and one device with all their threads beside.
+"$hone" synth llama3.2-1b Q4_0 "$tmp/llama.gguf" --layers 2 --width 256 --vocab 1000 >/dev/null
+"$hone" ladder -m "$tmp/llama.gguf" -t 2 -sm tensor -ts 1/1 --texts 1 --prompt-tokens 8 --greedy 4 --seconds 0.01 --no-cache --no-journal -o jsonl >"$tmp/out" 2>"$tmp/err" || {
+    cat "$tmp/out" "$tmp/err"
+    echo "ladder: over two devices it does not end all local"
+    exit 1
+}
+grep '"rung":"all local"' "$tmp/out" | grep -q '"devices":2' || { cat "$tmp/out" && echo "ladder: all local did not run on two devices" && exit 1; }
+tail -n 1 "$tmp/out" | grep '"rung":"one device"' | grep '"kind":"one device"' | grep -q '"devices":1' || { cat "$tmp/out" && echo "ladder: no one device beside two" && exit 1; }
+grep '"rung":"fuse.all_reduce_get_rows"' "$tmp/out" | grep -q 'never fires' && { echo "ladder: collectives were not there to be fused" && exit 1; }
+echo "ladder: over two devices: all local, with one device beside"

@@ -47,7 +47,6 @@ for words in '-sm layer -ts 1/1' '-sm tensor -ts 1/1' '-sm tensor -dev cpu:1,cpu
     expect 0 'split over 2 devices' eval_with $words
 done
 # Commands that split nothing say so.
-expect 2 '-sm has no place here' "$hone" ladder -m m.gguf -sm tensor -ts 1/1
 expect 2 '-ts has no place here' "$hone" tune -m m.gguf -ts 1/1
 expect 2 '-sm has no place here' "$hone" check --op add -sm layer
 expect 2 '-ts 1.00/1.00: -sm none splits nothing' "$hone" bench -m m.gguf -sm none -ts 1/1

@@ -94,6 +94,28 @@ static void fill_trace(struct journal *j)
     end(j, run);
 }
 
+/* Two runs of a split model, of which one has one device beside it, and a trace with its collectives. */
+static void fill_devices(struct journal *j)
+{
+    for (int i = 0; i < 2; i++) {
+        struct hone_error e = {0};
+        int64_t run = begin(j, "bench", json_pack("{s:s, s:{s:i}}", "test", "tg16", "split", "devices", 2));
+        json_t *row = json_pack("{s:s, s:i, s:i, s:f, s:s, s:{s:i, s:f, s:i, s:s, s:{s:i, s:i}}}", "test", HOSTILE, "n_devices",
+                                2, "n_threads", 2, "total_ts", 90.0, "tensor_split", "1.00/1.00", "collectives", "count", 32,
+                                "bytes", 65536.0, "gathers", 0, "transport", "local", "path", "add", 31, "plain", 1);
+        if (i)
+            json_object_set_new(row, "times_one_device", json_real(0.9));
+        json_t *o = json_pack("{s:s, s:o}", "status", "done", "row", row);
+        assert_int_equal(journal_run_end(j, run, o, &e), 0);
+        json_decref(o);
+    }
+    int64_t run = begin(j, "trace", json_object());
+    record(j, run, "check",
+           json_pack("{s:{s:i, s:{s:i, s:f, s:i, s:{s:i, s:i}}}}", "collectives", "devices", 3, "per_graph", "count", 128,
+                     "bytes", 2621440.0, "gathers", 0, "path", "add", 127, "fallback", 1));
+    end(j, run);
+}
+
 /* A comparison in which B is 10 % faster in every block: rules and raw samples alone. What is to come of it. */
 static struct ab_result fill_comparison(struct journal *j, bool early)
 {
@@ -150,6 +172,31 @@ static const struct report_section *section(const struct report *r, const char *
 }
 
 static const struct report_options options = {.alpha = 0.01, .margin = 0.005};
+
+static void test_devices(void **state)
+{
+    (void)state;
+    struct journal *j = open_new();
+    struct report r;
+    struct hone_error e = {0};
+    fill_devices(j);
+    if (report_make(&r, j, &options, &e))
+        fail_msg("%s", e.message);
+    const struct report_section *s = section(&r, "Over several devices");
+    const struct report_cell *c = s->table.cells;
+    assert_int_equal(s->table.n_columns, 12);
+    assert_int_equal(s->table.n_cells, 24);
+    assert_string_equal(c[3].text, "2 local");
+    assert_string_equal(c[7].text, "100.00"); /* the newest: 90 t/s are 0.9 of one device */
+    assert_string_equal(c[8].text, "0.900");
+    assert_string_equal(c[11].text, "add 31, plain 1");
+    assert_string_equal(c[12 + 7].text, "-");
+    s = section(&r, "Collectives");
+    assert_non_null(strstr(s->words, "3 devices, 128 collectives and 2621440 bytes"));
+    assert_string_equal(s->table.cells[1].text, "127");
+    report_free(&r);
+    journal_close(j);
+}
 
 static void test_says_what_is_there(void **state)
 {
@@ -263,7 +310,7 @@ int main(void)
     if (fd < 0)
         return 1;
     close(fd);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_says_what_is_there), cmocka_unit_test(test_page_is_harmless),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_says_what_is_there), cmocka_unit_test(test_devices), cmocka_unit_test(test_page_is_harmless),
                                        cmocka_unit_test(test_interval_that_decided),
                                        cmocka_unit_test(test_empty_journal)};
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

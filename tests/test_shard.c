@@ -3,12 +3,14 @@
  * Every model of HONE_DATA/archs runs on two, three and four ranks, with even and uneven shares, on the reference kernels: its
  * logits must be those of the independent implementation, as close as on one device, for two requests, with a rewind, a fork,
  * and a session saved on so many ranks and restored on others; and on fast kernels within the bound of the lab. The same bits
- * come again and again. Then what must be refused, what a rank keeps, and what a failing or cancelled rank does to the others.
- */
+ * come again and again. Then what must be refused, what a rank keeps, what a failing or cancelled rank does to the others, on
+ * which cores ranks run, and whether each is watched beside its references. */
 #include "tests/subject.h"
 
+#include "base/cpu.h"
 #include "comm/comm.h"
 #include "graph/split.h"
+#include "lab/shadow.h"
 #include "ops/view.h"
 
 /* ---- the arithmetic of parts */
@@ -402,11 +404,113 @@ static void test_failing_rank(void **state)
     subject_close(&u);
 }
 
+/* ---- ranks on cores of their own */
+
+static cpu_set_t seen_on[4]; /* where the threads of each rank were */
+
+static int run_seeing(const struct exec *x, const struct node *n)
+{
+    cpu_set_t now;
+    if (x->worker.comm && x->worker.ith == 0 && !sched_getaffinity(0, sizeof now, &now))
+        CPU_OR(&seen_on[comm_rank(x->worker.comm)], &seen_on[comm_rank(x->worker.comm)], &now);
+    node_reference(n, &x->worker);
+    return 0;
+}
+
+static const struct kernel seeing = {.op = OP_RMS_NORM,
+                                     .variant = "seeing",
+                                     .by_name_only = true,
+                                     .wants = {.any_layout = true},
+                                     .scratch = scratch_failing,
+                                     .run = run_seeing};
+
+static void see(const struct subject *u, const char *gates)
+{
+    struct hone_session *s = session_over(u->model, "tensor", "1/1", gates, 1);
+    float *rows = rows_new(u);
+    memset(seen_on, 0, sizeof seen_on);
+    eval_chunked(u, s, 0, 0, u->n, u->n, rows);
+    hone_session_free(s);
+    free(rows);
+}
+
+static void test_cores(void **state)
+{
+    (void)state;
+    static const struct kernel *const list[] = {&seeing};
+    struct subject u;
+    struct hone_error e = {0};
+    cpu_set_t before, after, both, sets[3];
+    assert_false(cpu_deal((const int[]){100000, 1}, 2, sets));
+    if (cpu_processors() < 2) {
+        print_message("skipped: one processor\n");
+        skip();
+    }
+    assert_true(cpu_deal((const int[]){1, 1}, 2, sets));
+    CPU_AND(&both, &sets[0], &sets[1]);
+    assert_true(CPU_COUNT(&sets[0]) && CPU_COUNT(&sets[1]) && !CPU_COUNT(&both));
+    subject_open(&u, data_folder(), "llama");
+    assert_done(backend_register(backend_by_name("cpu"), list, 1, &e), e);
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    see(&u, "kernel=ref;kernel.rms_norm=seeing");
+    CPU_AND(&both, &seen_on[0], &seen_on[1]);
+    assert_true(CPU_COUNT(&seen_on[0]) && CPU_COUNT(&seen_on[1]));
+    assert_int_equal(CPU_COUNT(&both), 0);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0); /* the caller's thread is where it was */
+    assert_true(CPU_EQUAL(&before, &after));
+    see(&u, "kernel=ref;kernel.rms_norm=seeing;comm.pin=off");
+    assert_true(CPU_EQUAL(&before, &seen_on[0]) && CPU_EQUAL(&before, &seen_on[1]));
+    subject_close(&u);
+}
+
+/* ---- every device beside its references */
+
+static int run_wrong(const struct exec *x, const struct node *n)
+{
+    node_reference(n, &x->worker);
+    if (x->worker.comm && comm_rank(x->worker.comm) == 1 && n->layer == 1 && x->worker.ith == 0)
+        *(float *)n->out->data += 1;
+    return 0;
+}
+
+static const struct kernel wrong = {.op = OP_GLU,
+                                    .variant = "wrong",
+                                    .by_name_only = true,
+                                    .wants = {.any_layout = true},
+                                    .scratch = scratch_failing,
+                                    .run = run_wrong};
+
+static void test_shadow(void **state)
+{
+    (void)state;
+    static const struct kernel *const list[] = {&wrong};
+    static struct shadow found;
+    struct subject u;
+    struct hone_error e = {0};
+    struct shadow_options o = {.n_prefill = 6, .n_decode = 1};
+    subject_open(&u, data_folder(), "llama");
+    assert_done(backend_register(backend_by_name("cpu"), list, 1, &e), e);
+    struct hone_session *s = session_over(u.model, "tensor", "1/1", "fuse=off", 1);
+    assert_done(shadow_run(&found, s, u.model, &o, &e), e);
+    int compared = found.n_compared;
+    assert_int_equal(found.n_devices, 2);
+    assert_int_equal(found.n_watched, 2);
+    assert_true(compared > 0);
+    hone_session_free(s);
+    s = session_over(u.model, "tensor", "1/1", "fuse=off;kernel.glu=wrong", 1);
+    assert_int_equal(shadow_run(&found, s, u.model, &o, &e), HONE_ECHECK);
+    assert_int_equal(found.n_faults, 6); /* a node of one layer in each of six steps */
+    for (int i = 0; i < found.n_faults; i++)
+        assert_int_equal(found.faults[i].device, 1);
+    hone_session_free(s);
+    subject_close(&u);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pieces),       cmocka_unit_test(test_reshapes), cmocka_unit_test(test_views),
         cmocka_unit_test(test_refusals),     cmocka_unit_test(test_memory),   cmocka_unit_test(test_repeats),
-        cmocka_unit_test(test_failing_rank), cmocka_unit_test(test_tensor),   cmocka_unit_test(test_layer)};
+        cmocka_unit_test(test_failing_rank), cmocka_unit_test(test_cores), cmocka_unit_test(test_shadow), cmocka_unit_test(test_tensor),   cmocka_unit_test(test_layer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,6 +42,10 @@ v 0 '^verdict *bit-identical' $parts --b kernel.add=right
 v 0 '^verdict *within tolerance' $parts --b 'fuse.rms_norm_mul=on kernel.rms_norm_mul=right' --require within-tolerance
 v 1 '^verdict *\(within tolerance\|token-identical\|quality-equal\)' -m "$m" --b kernel=ref --require bit-identical
 
+# Over two devices a sum rounds elsewhere; between two ways of being over two nothing else differs.
+v 0 '^verdict *\(within tolerance\|token-identical\|quality-equal\)' -m "$m" --b '-sm=tensor -ts=1,1'
+v 0 '^verdict *bit-identical' -m "$m" -sm tensor -ts 1/1 --b fuse.all_reduce_add=on --require bit-identical
+
 # One wrong value in one layer: the node, the row and column, both values, both kernels.
 # shellcheck disable=SC2086
 v 1 'reason *a kernel is wrong: from the same inputs, l_out-1 is .* at row 0, column 5' $parts --b kernel.add@l_out-1=one_wrong
