@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FLUSH = 256 << 20, MEET_MS = 20000 }; /* five times the L2 of the largest device known; how long ranks wait for each other */
+enum { FLUSH = 256 << 20, MEET_MS = 2000 }; /* five times the L2 of the largest device known; how long ranks that are launched together wait for each other */
 
 static const struct device_api *api_of(const struct on_device *d)
 {

@@ -64,7 +64,7 @@ grep -q "for rank 1" "$dir/err" && ok || not "a host hung and nobody named it"
 hone=$B/hone
 "$hone" synth smollm2-135m Q4_0 "$dir/m.gguf" --layers 2 --vocab 1000 >/dev/null || not "no model"
 . tests/mpi_ends.sh
-each_interrupted "STOP:1 STOP:2 KILL:1 KILL:2 KILL:0" over_hosts
+each_interrupted "STOP:0 STOP:1 STOP:2 KILL:0 KILL:1 KILL:2" over_hosts
 left=$(for h in 1 2 3; do ip netns pids "$id-$h"; done | tr '\n' ' ')
 [ -z "$left" ] && ok || not "left on a host: $left"
 
