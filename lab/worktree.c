@@ -60,29 +60,61 @@ static int parent_gone(void *user)
     return poll(&p, 1, 0) != 0;
 }
 
-static void remove_tree(const struct site *s, const char *tree)
+void worktree_remove(const char *root, const char *tree)
 {
     struct hone_error ignored = {0};
-    command((const char *const[]){"git", "worktree", "remove", "--force", tree, NULL}, s->root, NULL, NULL, NULL, 0, &ignored);
+    command((const char *const[]){"git", "worktree", "remove", "--force", "--force", tree, NULL}, root, NULL, NULL, NULL, 0,
+            &ignored);
     command((const char *const[]){"rm", "-rf", tree, NULL}, NULL, NULL, NULL, NULL, 0, &ignored);
-    command((const char *const[]){"git", "worktree", "prune", NULL}, s->root, NULL, NULL, NULL, 0, &ignored);
+    command((const char *const[]){"git", "worktree", "unlock", tree, NULL}, root, NULL, NULL, NULL, 0, &ignored);
+    command((const char *const[]){"git", "worktree", "prune", NULL}, root, NULL, NULL, NULL, 0, &ignored);
 }
 
-/* Trees whose makers are gone: "<commit>-<process>". */
-static void remove_leftovers(const struct site *s)
+/* "...-<process>", and that process is gone. */
+static bool is_leftover(const char *name)
 {
-    DIR *d = opendir(s->folder);
+    const char *dash = strrchr(name, '-');
+    char *end = NULL;
+    long pid = dash ? strtol(dash + 1, &end, 10) : 0;
+    return pid > 0 && !*end && kill((pid_t)pid, 0) && errno == ESRCH;
+}
+
+/* git locks a tree while it makes it, and what is locked outlives `prune`: who was killed there left a name without a folder.
+ */
+static void remove_registered(const char *root, const char *folder)
+{
+    struct child_output o = {0};
+    struct hone_error ignored = {0};
+    char real[4200], *rest, *line;
+    struct child c = {.argv = (const char *const[]){"git", "worktree", "list", "--porcelain", NULL},
+                      .binary = -1,
+                      .env = clean_env,
+                      .folder = root};
+    int rc = child_run(&o, &c, false, &ignored);
+    char *resolved = realpath(folder, NULL); /* as git names them */
+    snprintf(real, sizeof real, "%s/", resolved ? resolved : folder);
+    rest = rc ? NULL : o.out;
+    while ((line = strsep(&rest, "\n"))) {
+        const char *tree = line + 9;
+        if (!strncmp(line, "worktree ", 9) && !strncmp(tree, real, strlen(real)) && is_leftover(tree))
+            worktree_remove(root, tree);
+    }
+    free(resolved);
+    child_output_free(&o);
+}
+
+void worktree_remove_leftovers(const char *root, const char *folder)
+{
+    DIR *d = opendir(folder);
     char path[4600];
     for (struct dirent *one; d && (one = readdir(d));) {
-        const char *dash = strrchr(one->d_name, '-');
-        long pid = dash ? strtol(dash + 1, NULL, 10) : 0;
-        if (pid <= 0 || kill((pid_t)pid, 0) == 0 || errno != ESRCH)
-            continue;
-        snprintf(path, sizeof path, "%s/%s", s->folder, one->d_name);
-        remove_tree(s, path);
+        snprintf(path, sizeof path, "%s/%s", folder, one->d_name);
+        if (is_leftover(path))
+            worktree_remove(root, path);
     }
     if (d)
         closedir(d);
+    remove_registered(root, folder);
 }
 
 /* With a log, what make says goes there, and the end of it is the error's as well. */
@@ -118,9 +150,9 @@ _Noreturn static void guard_main(struct site *s, const struct worktree_build *b,
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
-    remove_leftovers(s);
+    worktree_remove_leftovers(s->root, s->folder);
     int rc = guard_build(s, b, e);
-    remove_tree(s, s->tree);
+    worktree_remove(s->root, s->tree);
     _exit(rc ? 1 : 0);
 }
 
