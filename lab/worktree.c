@@ -10,6 +10,7 @@
 #include "lab/worktree.h"
 
 #include "base/hash.h"
+#include "engine/engine.h"
 #include "lab/child.h"
 #include "lab/isolate.h"
 
@@ -117,11 +118,17 @@ void worktree_remove_leftovers(const char *root, const char *folder)
     remove_registered(root, folder);
 }
 
-/* With a log, what make says goes there, and the end of it is the error's as well. */
+/* As this program was built, so that two programs differ in their sources alone. With a log, what make says goes there, and the
+ * end of it is the error's as well. */
 static int run_make(struct site *s, const struct worktree_build *b, const char *jobs, const char *out, struct hone_error *e)
 {
     static const char logged[] = "log=$1; shift; \"$@\" >>\"$log\" 2>&1 || { rc=$?; tail -c 300 \"$log\" >&2; exit $rc; }";
-    const char *const words[] = {"sh", "-c", logged, "make", b->log, "make", "--no-print-directory", jobs, out, s->made, NULL};
+    const char *words[20] = {"sh", "-c", logged, "make", b->log, "make", "--no-print-directory", jobs, out, s->made};
+    char settings[500], *rest = settings, *word;
+    int n = 10;
+    snprintf(settings, sizeof settings, "%s", build_settings());
+    while ((word = strsep(&rest, " ")) && n < 19)
+        words[n++] = word;
     return command(words + (b->log ? 0 : 5), s->tree, parent_gone, s, NULL, 0, e);
 }
 
@@ -168,8 +175,8 @@ static int make_folder(const char *cache, const char *name, char *path, size_t s
 static int name_build(struct worktree_build *b, struct site *s, struct hone_error *e)
 {
     char settings[2000], builds[4200];
-    const char *cc = getenv("CC"), *flags = getenv("CFLAGS"), *debug = getenv("DEBUG");
-    int n = snprintf(settings, sizeof settings, "%s\n%s\n%s", cc ? cc : "", flags ? flags : "", debug ? debug : "");
+    const char *cc = getenv("CC"), *flags = getenv("CFLAGS");
+    int n = snprintf(settings, sizeof settings, "%s\n%s\n%s", cc ? cc : "", flags ? flags : "", build_settings());
     int rc = make_folder(b->cache, "builds", builds, sizeof builds, e);
     if (!rc)
         rc = make_folder(b->cache, "worktrees", s->folder, sizeof s->folder, e);

@@ -90,7 +90,7 @@ git config user.email nobody@example.org
 git config user.name nobody
 mkdir include
 echo '/* here */' >include/hone.h
-printf '%%/hone:\n\tmkdir -p $(@D)\n\tcp %s $@\n' "$hone" >Makefile
+printf '%%/hone:\n\tmkdir -p $(@D)\n\tcp %s $@\n\t@echo told CUDA=$(CUDA), LINK_STATIC is $(origin LINK_STATIC)\n' "$hone" >Makefile
 git add .
 git commit -q -m one
 echo 'what its owner is at' >>Makefile
@@ -119,6 +119,8 @@ sed -i 's/^-kernel.mul_mat$/kernel.mul_mat=ref/' ../good.patch
 add 'builds and is slower' --work-file ../good.patch --recipe "$tmp/logs/task-1-1/candidate.recipe"
 expect 0 '15  slower ' iterate
 untouched 'a patch that loses'
+grep -q "told $(cat "$B/backends.stamp"), LINK_STATIC is command line" "$tmp/logs/task-15-1/build.log" ||
+    fail "the candidate is not built as the base was: $(cat "$tmp/logs/task-15-1/build.log")"
 sed 's/there/here/' ../bad.patch >../only.patch
 add 'two programs' --work-file ../only.patch
 expect 0 '16  no gain ' iterate 16
