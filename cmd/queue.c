@@ -9,9 +9,11 @@
 #include "lab/brief.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *queue_path, *as, *worker, *role, *token, *work, *work_file, *recipe, *model, *series, *hypothesis, *expect,
@@ -92,6 +94,21 @@ static int ids_of(const char *lines, int64_t *ids, int room, int *n)
 
 /* ---- add */
 
+/* The whole path of --recipe, for whoever takes the task may stand elsewhere. What it says is read then, for it may name
+ * plug-ins by their paths. */
+static int recipe_path(char whole[PATH_MAX], const char **path)
+{
+    struct stat st;
+    if (!recipe)
+        return 0;
+    if (!realpath(recipe, whole) || stat(whole, &st) || access(whole, R_OK))
+        return cmd_refuse(HONE_EINPUT, "--recipe %s: %s", recipe, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return cmd_refuse(HONE_EINPUT, "--recipe %s: no regular file", recipe);
+    *path = whole;
+    return 0;
+}
+
 static int add(struct queue *q, const char *title)
 {
     struct hone_error e = {0};
@@ -121,6 +138,8 @@ static int add(struct queue *q, const char *title)
     if (work && work_file)
         return cmd_refuse(HONE_EUSAGE, "queue add: --work and --work-file are two");
     int rc = ids_of(after, ids, 64, &t.n_after);
+    char whole[PATH_MAX];
+    rc = rc ? rc : recipe_path(whole, &t.recipe);
     if (!rc && work_file && file_read(&text, &size, work_file, &e))
         rc = cmd_fail(&e);
     if (!rc && text)

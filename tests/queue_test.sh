@@ -14,6 +14,9 @@ expect 1 "the supervisor's" "$hone" queue add more --as worker
 expect 3 'no task 9' "$hone" queue show 9
 expect 3 'no task 9' "$hone" queue add x --after 9
 expect 2 'which lease' "$hone" queue done 1
+expect 3 'nowhere.recipe' "$hone" queue add x --recipe nowhere.recipe
+expect 3 'no regular file' "$hone" queue add x --recipe "$tmp"
+expect 0 "recipe *$(realpath start.recipe)" "$hone" queue show 1
 [ -f "$tmp/queue.db" ] || fail "the queue is not beside the journal"
 
 export HONE_ROLE=worker
