@@ -265,6 +265,22 @@ static int say(int64_t id, const char *what, bool again)
     return output_flush();
 }
 
+/* What a task is now: one that was made ready may still wait for another. */
+static int say_standing(struct queue *q, int64_t id)
+{
+    struct hone_error e = {0};
+    json_t *task;
+    char text[500];
+    if (queue_get(q, id, &task, &e))
+        return cmd_fail(&e);
+    const char *reason = json_string_value(json_object_get(task, "reason"));
+    bool blocked = !strcmp(json_string_value(json_object_get(task, "status")), "blocked"),
+         why = blocked && reason && !output_json();
+    snprintf(text, sizeof text, "%s%s%s", blocked ? "blocked" : "ready", why ? ": it " : "", why ? reason : "");
+    json_decref(task);
+    return say(id, text, false);
+}
+
 /* What is handed in as shown is there to be looked at. */
 static int check_runs(const int64_t *runs, int n)
 {
@@ -359,7 +375,7 @@ static int act(enum sub s, struct queue *q, int64_t id, const char *first, const
         return rc ? cmd_fail(&e) : say(id, "blocked", false);
     case READY:
         rc = queue_ready(q, id, who(name, sizeof name), &e);
-        return rc ? cmd_fail(&e) : say(id, "ready", false);
+        return rc ? cmd_fail(&e) : say_standing(q, id);
     default:
         rc = queue_review(q, id, s == APPROVE, who(name, sizeof name), text, &e);
         return rc ? cmd_fail(&e) : say(id, s == APPROVE ? "approved" : "rejected", false);
