@@ -95,13 +95,14 @@ BENCHES := $(patsubst %.c,$(B)/%,$(wildcard bench/*.c))
 all: $(B)/hone lib $(EXAMPLES)
 lib: $(B)/libhone.a $(B)/libhone.so
 
-# hone_build() names commit, compiler and flags (build_number: commits so far): build.h changes only when one of them does.
+# hone_build() names commit, compiler and flags (build_number: commits so far; build_settings: how to build another alike): build.h changes only when one of them does.
 COMMIT := $(shell git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown)
 NUMBER := $(shell git rev-list --count HEAD 2>/dev/null || echo 0)
 $(B)/build.h: FORCE
 	@mkdir -p $(@D)
-	@printf '#define BUILD_COMMIT "%s"\n#define BUILD_NUMBER %s\n#define BUILD_COMPILER "%s"\n#define BUILD_FLAGS "%s"\n' \
-		"$(COMMIT)" "$(NUMBER)" "$$($(CC) --version | head -n 1)" "$(OPT) $(SAN_FLAGS) $(CFLAGS)" > $@.new
+	@printf '#define BUILD_COMMIT "%s"\n#define BUILD_NUMBER %s\n#define BUILD_COMPILER "%s"\n#define BUILD_FLAGS "%s"\n#define BUILD_SETTINGS "%s"\n' \
+		"$(COMMIT)" "$(NUMBER)" "$$($(CC) --version | head -n 1)" "$(OPT) $(SAN_FLAGS) $(CFLAGS)" \
+		"CUDA=$(CUDA) LINK_STATIC=$(LINK_STATIC) SAN=$(SAN) DEBUG=$(DEBUG)" > $@.new
 	@cmp -s $@.new $@ && rm $@.new || mv $@.new $@
 .PHONY: FORCE
 $(B)/engine/engine.o: $(B)/build.h

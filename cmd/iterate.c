@@ -9,7 +9,10 @@
 
 #include "cmd/journal.h"
 
+#include "engine/engine.h"
+#include "lab/change.h"
 #include "lab/denylist.h"
+#include "lab/identity.h"
 #include "lab/iterate.h"
 
 #include <errno.h>
@@ -20,8 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char *queue_path, *tiers_path, *logs_path, *as, *worker, *role, *program, *revision,
-                                                                                       *words[ITERATE_N_STEPS];
+static const char *queue_path, *tiers_path, *logs_path, *as, *worker, *role, *program, *revision, *words[ITERATE_N_STEPS];
 static const char head[] = "HEAD";
 static char *limits;
 static bool all, measure_wrong;
@@ -101,6 +103,7 @@ struct running {
     char binary[4096], tiers_file[4200], queue_file[4200], journal_file[4096], logs[4200], cache[4096], name[200],
         reviewer[200];
     char model[PATH_MAX];
+    json_t *identity, *left; /* of the model, once a task names one; tasks that were left alone, by number */
     bool failed;
 };
 
@@ -317,14 +320,99 @@ static void print_results(const json_t *results)
     }
 }
 
-static int work_off(struct running *r, int64_t id)
+/* ---- which tasks are this run's to do */
+
+/* By what the journal knows it as, and by its file. */
+static int is_of_model(struct running *r, const char *wanted, bool *is, struct hone_error *e)
+{
+    const char *slash = strrchr(r->model, '/');
+    struct hone_model *m = NULL;
+    *is = true;
+    if (!*wanted || strcasestr(slash ? slash + 1 : r->model, wanted))
+        return 0;
+    int rc = r->identity ? 0 : hone_model_open(&m, r->model, e);
+    if (!rc && !r->identity && !(r->identity = identity_model(m->model, r->o.cache, NULL, NULL, e)))
+        rc = e->code;
+    hone_model_close(m);
+    if (!rc)
+        *is = strcasestr(journal_word(r->identity, "name", NULL), wanted) ||
+              !strcasecmp(journal_word(r->identity, "arch", NULL), wanted) ||
+              !strncmp(journal_word(r->identity, "sha256", NULL), wanted, strlen(wanted));
+    return rc;
+}
+
+/* Why this run leaves a task to others, in `why`; "": it does not. */
+static int not_ours(struct running *r, const json_t *task, char why[400], struct hone_error *e)
+{
+    struct change c = {0};
+    bool is = true;
+    const char *model = json_string_value(json_object_get(task, "model")),
+               *work = json_string_value(json_object_get(task, "work"));
+    why[0] = 0;
+    int rc = change_read(&c, work ? work : "", e);
+    bool in_words = !rc && c.kind == CHANGE_WORDS;
+    change_free(&c);
+    rc = rc ? rc : is_of_model(r, model ? model : "", &is, e);
+    if (!is)
+        snprintf(why, 400, "it is about the model %.100s, and this is %.200s", model, r->model);
+    else if (in_words && !program)
+        snprintf(why, 400, "its text is for a person, or for a program that --program names");
+    return rc;
+}
+
+/* Said once of a task. */
+static void leave(struct running *r, int64_t id, const char *why)
+{
+    char key[24];
+    snprintf(key, sizeof key, "%lld", (long long)id);
+    if (json_object_get(r->left, key))
+        return;
+    json_object_set_new(r->left, key, json_true());
+    tell(NULL, id, "left", 0, why);
+}
+
+/* Task `id`, or (0) the next one that is ours; *task NULL: there is none. */
+static int take(struct running *r, int64_t id, json_t **task)
 {
     struct hone_error e = {0};
+    json_t *list = NULL, *one;
+    char why[400];
+    size_t i;
+    int rc;
+    *task = NULL;
+    if (id) {
+        rc = queue_get(r->queue, id, &list, &e);
+        rc = rc ? rc : not_ours(r, list, why, &e);
+        if (!rc && why[0])
+            rc = err_set(&e, HONE_ECHECK, "task %lld is left alone: %s", (long long)id, why);
+        rc = rc ? rc : queue_take(r->queue, r->name, role, id, lease, "", task, &e);
+        json_decref(list);
+        return rc ? cmd_fail(&e) : 0;
+    }
+    rc = queue_list(r->queue, "ready", &list, &e);
+    json_array_foreach(list, i, one)
+    {
+        int64_t number = json_integer_value(json_object_get(one, "id"));
+        if (rc || *task)
+            break;
+        rc = not_ours(r, one, why, &e);
+        if (!rc && why[0])
+            leave(r, number, why);
+        else if (!rc && (rc = queue_take(r->queue, r->name, role, number, lease, "", task, &e)) == HONE_ECHECK)
+            rc = e.code = 0; /* another took it, or it is of another role */
+    }
+    json_decref(list);
+    return rc ? cmd_fail(&e) : 0;
+}
+
+static int work_off(struct running *r, int64_t id)
+{
     json_t *task;
     int rc = 0;
     do {
-        if (queue_take(r->queue, r->name, role, id, lease, "", &task, &e))
-            return cmd_fail(&e);
+        rc = take(r, id, &task);
+        if (rc)
+            return rc;
         if (task)
             rc = one_task(r, task);
         else if (!all && !json_array_size(r->results))
@@ -362,7 +450,9 @@ static int run(int n_args, char **args)
     if (cmd_alone("iterate", "run the loop without mpirun"))
         return -HONE_EUSAGE;
     struct running *r = calloc(1, sizeof *r);
-    if (!r || !(r->results = json_array())) {
+    if (!r || !(r->results = json_array()) || !(r->left = json_object())) {
+        if (r)
+            json_decref(r->results);
         free(r);
         return cmd_refuse(HONE_ERESOURCE, "no memory to iterate");
     }
@@ -387,6 +477,8 @@ static int run(int n_args, char **args)
     rc = rc ? rc : open_and_work(r, id);
     tiers_free(&r->tiers);
     json_decref(r->results);
+    json_decref(r->identity);
+    json_decref(r->left);
     free(r);
     return rc;
 }

@@ -9,9 +9,11 @@
 #include "lab/brief.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static const char *queue_path, *as, *worker, *role, *token, *work, *work_file, *recipe, *model, *series, *hypothesis, *expect,
@@ -92,6 +94,21 @@ static int ids_of(const char *lines, int64_t *ids, int room, int *n)
 
 /* ---- add */
 
+/* The whole path of --recipe, for whoever takes the task may stand elsewhere. What it says is read then, for it may name
+ * plug-ins by their paths. */
+static int recipe_path(char whole[PATH_MAX], const char **path)
+{
+    struct stat st;
+    if (!recipe)
+        return 0;
+    if (!realpath(recipe, whole) || stat(whole, &st) || access(whole, R_OK))
+        return cmd_refuse(HONE_EINPUT, "--recipe %s: %s", recipe, strerror(errno));
+    if (!S_ISREG(st.st_mode))
+        return cmd_refuse(HONE_EINPUT, "--recipe %s: no regular file", recipe);
+    *path = whole;
+    return 0;
+}
+
 static int add(struct queue *q, const char *title)
 {
     struct hone_error e = {0};
@@ -121,6 +138,8 @@ static int add(struct queue *q, const char *title)
     if (work && work_file)
         return cmd_refuse(HONE_EUSAGE, "queue add: --work and --work-file are two");
     int rc = ids_of(after, ids, 64, &t.n_after);
+    char whole[PATH_MAX];
+    rc = rc ? rc : recipe_path(whole, &t.recipe);
     if (!rc && work_file && file_read(&text, &size, work_file, &e))
         rc = cmd_fail(&e);
     if (!rc && text)
@@ -246,6 +265,22 @@ static int say(int64_t id, const char *what, bool again)
     return output_flush();
 }
 
+/* What a task is now: one that was made ready may still wait for another. */
+static int say_standing(struct queue *q, int64_t id)
+{
+    struct hone_error e = {0};
+    json_t *task;
+    char text[500];
+    if (queue_get(q, id, &task, &e))
+        return cmd_fail(&e);
+    const char *reason = json_string_value(json_object_get(task, "reason"));
+    bool blocked = !strcmp(json_string_value(json_object_get(task, "status")), "blocked"),
+         why = blocked && reason && !output_json();
+    snprintf(text, sizeof text, "%s%s%s", blocked ? "blocked" : "ready", why ? ": it " : "", why ? reason : "");
+    json_decref(task);
+    return say(id, text, false);
+}
+
 /* What is handed in as shown is there to be looked at. */
 static int check_runs(const int64_t *runs, int n)
 {
@@ -340,7 +375,7 @@ static int act(enum sub s, struct queue *q, int64_t id, const char *first, const
         return rc ? cmd_fail(&e) : say(id, "blocked", false);
     case READY:
         rc = queue_ready(q, id, who(name, sizeof name), &e);
-        return rc ? cmd_fail(&e) : say(id, "ready", false);
+        return rc ? cmd_fail(&e) : say_standing(q, id);
     default:
         rc = queue_review(q, id, s == APPROVE, who(name, sizeof name), text, &e);
         return rc ? cmd_fail(&e) : say(id, s == APPROVE ? "approved" : "rejected", false);

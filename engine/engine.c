@@ -13,6 +13,11 @@ const char *hone_build(void)
     return HONE_VERSION " (" BUILD_COMMIT ", " BUILD_COMPILER ", " BUILD_FLAGS ")";
 }
 
+const char *build_settings(void)
+{
+    return BUILD_SETTINGS;
+}
+
 int build_number(void)
 {
     return BUILD_NUMBER;

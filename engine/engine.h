@@ -13,6 +13,8 @@ struct hone_model {
 
 /* How many commits the history of the build has; 0: unknown. */
 int build_number(void);
+/* What make was told, "CUDA=0 LINK_STATIC= SAN= DEBUG=": told the same it builds another commit alike. */
+const char *build_settings(void);
 
 /* Plans a step of n_tokens tokens with n_outputs outputs, without running it: for inspect and trace. Valid until the next
  * call on the session. */

@@ -226,6 +226,52 @@ static void put_task(FILE *to, const json_t *t)
     }
 }
 
+/* What was handed in, in words: by hone iterate a decision and its reason, by others a text; and the runs. */
+static void put_result(FILE *to, const json_t *result)
+{
+    const json_t *runs = json_object_get(result, "runs"), *run;
+    const char *said = *word(result, "why") ? word(result, "why") : word(result, "text");
+    size_t i;
+    put(to, word(result, "decision"), 40);
+    fputs(*word(result, "decision") && *said ? ": " : "", to);
+    put(to, said, 200);
+    const char *before = *word(result, "decision") || *said ? " (run" : "(run";
+    json_array_foreach(runs, i, run) if (json_is_integer(run) && i < MAX_RUNS)
+        fprintf(to, "%s %lld", i ? "," : before, (long long)json_integer_value(run));
+    fputs(json_array_size(runs) ? ")" : "", to);
+}
+
+/* The same of an event, whose detail is a result as text, or a reason. */
+static void put_detail(FILE *to, const json_t *event)
+{
+    json_t *result = !strcmp(word(event, "what"), "done") ? json_loads(word(event, "detail"), 0, NULL) : NULL;
+    if (json_is_object(result))
+        put_result(to, result);
+    else
+        put(to, word(event, "detail"), 200);
+    json_decref(result);
+}
+
+static void put_gates(FILE *to, const json_t *gates)
+{
+    const json_t *one;
+    size_t i, left = 120;
+    json_array_foreach(gates, i, one)
+    {
+        size_t n = json_string_length(one);
+        if (!json_is_string(one))
+            continue;
+        if (n + 1 > left) { /* a word, whole or not at all */
+            fputs(i ? " ..." : "...", to);
+            break;
+        }
+        fputs(i ? " " : "", to);
+        put(to, json_string_value(one), n);
+        left -= n + 1;
+    }
+    fputs(json_array_size(gates) ? "" : "no gates", to);
+}
+
 static void put_tried(FILE *to, const json_t *brief)
 {
     json_t *one, *events = json_object_get(brief, "events"), *related = json_object_get(brief, "related"),
@@ -241,27 +287,28 @@ static void put_tried(FILE *to, const json_t *brief)
         fprintf(to, "    %.16s  %s%s", word(one, "at"), what, *word(one, "who") ? " by " : "");
         put(to, word(one, "who"), 60);
         fputs(*word(one, "detail") ? ": " : "", to);
-        put(to, word(one, "detail"), 200);
+        put_detail(to, one);
         fputc('\n', to);
         any = true;
     }
     json_array_foreach(related, i, one)
     {
-        char *result = json_object_get(one, "result") ? json_dumps(json_object_get(one, "result"), JSON_COMPACT) : NULL;
+        const json_t *result = json_object_get(one, "result");
         fprintf(to, "    task %lld (%s) ", (long long)json_integer_value(json_object_get(one, "id")), word(one, "status"));
         put(to, word(one, "title"), 100);
         fputs(result || *word(one, "reason") ? ": " : "", to);
-        put(to, result ? result : word(one, "reason"), 200);
+        if (result)
+            put_result(to, result);
+        else
+            put(to, word(one, "reason"), 200);
         fputc('\n', to);
-        free(result);
         any = true;
     }
     json_array_foreach(runs, i, one)
     {
-        char *gates = json_dumps(json_object_get(one, "gates"), JSON_COMPACT | JSON_ENCODE_ANY);
         fprintf(to, "    run %lld  %.16s  %s  ", (long long)json_integer_value(json_object_get(one, "id")), word(one, "at"),
                 word(one, "kind"));
-        put(to, gates ? gates : "", 120);
+        put_gates(to, json_object_get(one, "gates"));
         fputs("  ", to);
         put(to, *word(one, "what") ? word(one, "what") : word(one, "status"), 200);
         if (*word(one, "hypothesis")) {
@@ -270,28 +317,55 @@ static void put_tried(FILE *to, const json_t *brief)
             fputc(')', to);
         }
         fputc('\n', to);
-        free(gates);
         any = true;
     }
     if (!any)
         fputs("    nothing that is recorded\n", to);
 }
 
-static void put_commands(FILE *to, const json_t *t)
+/* One word to a shell. */
+static void put_word(FILE *to, const char *before, const char *text)
+{
+    fprintf(to, "%s'", before);
+    for (; *text; text++)
+        if (*text == '\'')
+            fputs("'\\''", to);
+        else
+            fputc((unsigned char)*text < 0x20 || *text == 0x7f ? '?' : *text, to);
+    fputc('\'', to);
+}
+
+/* What is handed in must be against the best of the tier; where there is none, the speed is against the recipe to start from,
+ * and the output against what hone does by itself, for that recipe is nobody's proof. */
+static void put_commands(FILE *to, const json_t *t, const json_t *best)
 {
     long long id = json_integer_value(json_object_get(t, "id"));
-    const char *recipe = *word(t, "recipe") ? word(t, "recipe") : "base";
+    const char *tier = word(t, "tier"), *start = *word(t, "recipe") ? word(t, "recipe") : "base";
+    bool beaten = json_is_object(best);
     fprintf(to,
             "\ncommands (HONE_TASK=%lld makes runs known as this task's)\n"
             "    hone queue take %lld --worker NAME          the token is in what it prints\n"
-            "    hone queue renew %lld --token TOKEN         before the lease runs out\n"
-            "    hone verify -m MODEL --a '%s' --b CANDIDATE\n"
-            "    hone ab -m MODEL --a '%s' --b CANDIDATE\n"
+            "    hone queue renew %lld --token TOKEN         before the lease runs out\n",
+            id, id, id);
+    if (beaten) {
+        fprintf(to, "    hone recipe best --tier %s", tier);
+        if (*word(t, "model"))
+            put_word(to, " --model ", word(t, "model"));
+        fputs(" >best.recipe    what has to be beaten\n", to);
+    }
+    fprintf(to,
+            "    hone recipe lint CANDIDATE.recipe\n"
+            "    hone verify -m MODEL %s--b CANDIDATE.recipe\n"
+            "    hone bench -m MODEL --recipe CANDIDATE.recipe -p 0 -n 64\n",
+            beaten ? "--a best.recipe " : "");
+    put_word(to, "    hone ab -m MODEL --a ", beaten ? "best.recipe" : start);
+    fputs(" --b CANDIDATE.recipe\n", to);
+    if (*tier)
+        fprintf(to, "    hone tier check %s CANDIDATE.recipe --promotable\n", tier);
+    fprintf(to,
             "    hone queue done %lld --token TOKEN --run RUN 'what came of it'\n"
             "    hone queue fail %lld --token TOKEN 'why'    --retry: somebody else may try\n",
-            id, id, id, recipe, recipe, id, id);
-    if (*word(t, "tier"))
-        fprintf(to, "    hone tier check %s CANDIDATE.recipe\n", word(t, "tier"));
+            id, id);
 }
 
 void brief_write(const json_t *brief, FILE *to)
@@ -311,5 +385,5 @@ void brief_write(const json_t *brief, FILE *to)
         put_block(to, word(best, "text"));
     }
     put_tried(to, brief);
-    put_commands(to, task);
+    put_commands(to, task, best);
 }

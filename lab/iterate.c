@@ -168,7 +168,11 @@ int iterate_task(struct iteration *it, struct hone_error *e)
     rc = rc ? rc : iterate_measure(it, &own);
     rc = rc ? rc : iterate_judge(it, &own);
     patch_tree_close(&it->tree);
+    /* What a program has done to the files of its task is no reason for the next one to meet it again, and so on for ever. */
+    if (rc && rc != ITERATE_DECIDED && rc != HONE_ECANCELED && it->worked)
+        rc = iterate_decide(it, DECISION_FAILED, "after its program: %.500s", own.message);
     if (rc == ITERATE_DECIDED) {
+        own.code = 0;
         rc = hand_in(it, &own);
         if (rc == HONE_ECHECK) { /* somebody else has the task */
             iterate_decide(it, DECISION_FAILED, "it cannot be handed in: %.400s", own.message);

@@ -61,9 +61,9 @@ struct iterate_options {
     const char *words[ITERATE_N_STEPS]; /* of check, verify, bench and ab: more words, parted by spaces; NULL: none */
     double limits[ITERATE_N_STEPS];
     int64_t lease_s;
-    bool supervisor;      /* what passes is approved and promoted, what does not is rejected */
-    bool measure_wrong;   /* compare also what was found wrong */
-    const char *reviewer; /* in whose name */
+    bool supervisor;              /* what passes is approved and promoted, what does not is rejected */
+    bool measure_wrong;           /* compare also what was found wrong */
+    const char *reviewer;         /* in whose name */
     int (*cancelled)(void *user); /* 1: end; 2 or more: and wait for nothing but that the task is given back */
     void (*tell)(void *user, int64_t task, const char *step, double seconds, const char *what); /* a step has ended */
     void *user;
@@ -94,6 +94,7 @@ struct iteration {
     int64_t lease_until, renewed;                               /* monotonic, ns */
     char stop[200];                                             /* why the step at hand was ended */
     bool lost;                                                  /* the lease: another has the task */
+    bool worked;                                                /* the task's program ran, and may have left anything */
 
     enum decision decision;
     char why[600];

@@ -17,6 +17,7 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,16 +49,20 @@ static int write_file(const char *path, const char *text, struct hone_error *e)
 static char *read_file(const char *path, struct hone_error *e)
 {
     enum { LIMIT = 1 << 20 };
-    FILE *f = fopen(path, "re");
+    struct stat st = {0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* it may be a pipe that nobody writes to, or a folder */
+    FILE *f = fd >= 0 && !fstat(fd, &st) && S_ISREG(st.st_mode) ? fdopen(fd, "r") : NULL;
     char *text = f ? calloc(1, LIMIT + 1) : NULL;
     size_t n = text ? fread(text, 1, LIMIT + 1, f) : 0;
     if (!f || !text || n > LIMIT || strlen(text) != n) {
-        err_set(e, HONE_EINPUT, "%s: %s", path, !f ? strerror(errno) : "no text of at most a MiB");
+        err_set(e, HONE_EINPUT, "%s: %s", path, fd < 0 ? strerror(errno) : !f ? "no regular file" : "no text of at most a MiB");
         free(text);
         text = NULL;
     }
     if (f)
         fclose(f);
+    else if (fd >= 0)
+        close(fd);
     return text;
 }
 
@@ -205,6 +210,7 @@ static int run_program(struct iteration *it, struct hone_error *e)
         call_add(it, &l, "-c");
         call_add(it, &l, o->program);
     }
+    it->worked = true;
     int rc =
         iterate_run(it, ITERATE_work, &l, NULL, env, it->tree.path[0] ? it->tree.path : it->folder, NULL, &exit_code, said, e);
     if (!rc && exit_code)

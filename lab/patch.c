@@ -8,10 +8,9 @@
 #include "lab/patch.h"
 
 #include "lab/child.h"
+#include "lab/worktree.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,32 +118,6 @@ int patch_apply(const struct patch_base *b, const char *file, const char *title,
 
 /* ---- a tree to edit */
 
-static void remove_tree(const char *root, const char *path)
-{
-    struct hone_error ignored = {0};
-    struct git g = {.folder = root};
-    git_run(&g, ARGS("worktree", "remove", "--force", path), NULL, 0, &ignored);
-    git_run(&(struct git){0}, (const char *const[]){"rm", "-rf", path, NULL}, NULL, 0, &ignored);
-    git_run(&g, ARGS("worktree", "prune"), NULL, 0, &ignored);
-}
-
-/* Those of processes that are gone: "<commit>-edit-<process>". */
-static void remove_leftovers(const char *root, const char *folder)
-{
-    DIR *d = opendir(folder);
-    char path[4700];
-    for (struct dirent *one; d && (one = readdir(d));) {
-        const char *mark = strstr(one->d_name, "-edit-");
-        long pid = mark ? strtol(mark + 6, NULL, 10) : 0;
-        if (pid <= 0 || kill((pid_t)pid, 0) == 0 || errno != ESRCH)
-            continue;
-        snprintf(path, sizeof path, "%s/%s", folder, one->d_name);
-        remove_tree(root, path);
-    }
-    if (d)
-        closedir(d);
-}
-
 int patch_tree_open(struct patch_tree *t, const struct patch_base *b, const char *cache, struct hone_error *e)
 {
     char folder[4200];
@@ -154,7 +127,7 @@ int patch_tree_open(struct patch_tree *t, const struct patch_base *b, const char
     snprintf(folder, sizeof folder, "%.4100s/worktrees", cache);
     if (mkdir(folder, 0777) && errno != EEXIST)
         return err_set(e, HONE_ERESOURCE, "%s: %s", folder, strerror(errno));
-    remove_leftovers(b->root, folder);
+    worktree_remove_leftovers(b->root, folder);
     snprintf(t->path, sizeof t->path, "%s/%.12s-edit-%ld", folder, b->commit, (long)getpid());
     int rc = git_run(&(struct git){.folder = b->root}, ARGS("worktree", "add", "--detach", "--force", t->path, b->commit), NULL,
                      0, e);
@@ -166,7 +139,7 @@ int patch_tree_open(struct patch_tree *t, const struct patch_base *b, const char
 void patch_tree_close(struct patch_tree *t)
 {
     if (t->path[0])
-        remove_tree(t->base.root, t->path);
+        worktree_remove(t->base.root, t->path);
     t->path[0] = 0;
 }
 

@@ -10,6 +10,7 @@
 #include "lab/worktree.h"
 
 #include "base/hash.h"
+#include "engine/engine.h"
 #include "lab/child.h"
 #include "lab/isolate.h"
 
@@ -60,36 +61,74 @@ static int parent_gone(void *user)
     return poll(&p, 1, 0) != 0;
 }
 
-static void remove_tree(const struct site *s, const char *tree)
+void worktree_remove(const char *root, const char *tree)
 {
     struct hone_error ignored = {0};
-    command((const char *const[]){"git", "worktree", "remove", "--force", tree, NULL}, s->root, NULL, NULL, NULL, 0, &ignored);
+    command((const char *const[]){"git", "worktree", "remove", "--force", "--force", tree, NULL}, root, NULL, NULL, NULL, 0,
+            &ignored);
     command((const char *const[]){"rm", "-rf", tree, NULL}, NULL, NULL, NULL, NULL, 0, &ignored);
-    command((const char *const[]){"git", "worktree", "prune", NULL}, s->root, NULL, NULL, NULL, 0, &ignored);
+    command((const char *const[]){"git", "worktree", "unlock", tree, NULL}, root, NULL, NULL, NULL, 0, &ignored);
+    command((const char *const[]){"git", "worktree", "prune", NULL}, root, NULL, NULL, NULL, 0, &ignored);
 }
 
-/* Trees whose makers are gone: "<commit>-<process>". */
-static void remove_leftovers(const struct site *s)
+/* "...-<process>", and that process is gone. */
+static bool is_leftover(const char *name)
 {
-    DIR *d = opendir(s->folder);
+    const char *dash = strrchr(name, '-');
+    char *end = NULL;
+    long pid = dash ? strtol(dash + 1, &end, 10) : 0;
+    return pid > 0 && !*end && kill((pid_t)pid, 0) && errno == ESRCH;
+}
+
+/* git locks a tree while it makes it, and what is locked outlives `prune`: who was killed there left a name without a folder.
+ */
+static void remove_registered(const char *root, const char *folder)
+{
+    struct child_output o = {0};
+    struct hone_error ignored = {0};
+    char real[4200], *rest, *line;
+    struct child c = {.argv = (const char *const[]){"git", "worktree", "list", "--porcelain", NULL},
+                      .binary = -1,
+                      .env = clean_env,
+                      .folder = root};
+    int rc = child_run(&o, &c, false, &ignored);
+    char *resolved = realpath(folder, NULL); /* as git names them */
+    snprintf(real, sizeof real, "%s/", resolved ? resolved : folder);
+    rest = rc ? NULL : o.out;
+    while ((line = strsep(&rest, "\n"))) {
+        const char *tree = line + 9;
+        if (!strncmp(line, "worktree ", 9) && !strncmp(tree, real, strlen(real)) && is_leftover(tree))
+            worktree_remove(root, tree);
+    }
+    free(resolved);
+    child_output_free(&o);
+}
+
+void worktree_remove_leftovers(const char *root, const char *folder)
+{
+    DIR *d = opendir(folder);
     char path[4600];
     for (struct dirent *one; d && (one = readdir(d));) {
-        const char *dash = strrchr(one->d_name, '-');
-        long pid = dash ? strtol(dash + 1, NULL, 10) : 0;
-        if (pid <= 0 || kill((pid_t)pid, 0) == 0 || errno != ESRCH)
-            continue;
-        snprintf(path, sizeof path, "%s/%s", s->folder, one->d_name);
-        remove_tree(s, path);
+        snprintf(path, sizeof path, "%s/%s", folder, one->d_name);
+        if (is_leftover(path))
+            worktree_remove(root, path);
     }
     if (d)
         closedir(d);
+    remove_registered(root, folder);
 }
 
-/* With a log, what make says goes there, and the end of it is the error's as well. */
+/* As this program was built, so that two programs differ in their sources alone. With a log, what make says goes there, and the
+ * end of it is the error's as well. */
 static int run_make(struct site *s, const struct worktree_build *b, const char *jobs, const char *out, struct hone_error *e)
 {
     static const char logged[] = "log=$1; shift; \"$@\" >>\"$log\" 2>&1 || { rc=$?; tail -c 300 \"$log\" >&2; exit $rc; }";
-    const char *const words[] = {"sh", "-c", logged, "make", b->log, "make", "--no-print-directory", jobs, out, s->made, NULL};
+    const char *words[20] = {"sh", "-c", logged, "make", b->log, "make", "--no-print-directory", jobs, out, s->made};
+    char settings[500], *rest = settings, *word;
+    int n = 10;
+    snprintf(settings, sizeof settings, "%s", build_settings());
+    while ((word = strsep(&rest, " ")) && n < 19)
+        words[n++] = word;
     return command(words + (b->log ? 0 : 5), s->tree, parent_gone, s, NULL, 0, e);
 }
 
@@ -118,9 +157,9 @@ _Noreturn static void guard_main(struct site *s, const struct worktree_build *b,
     signal(SIGINT, SIG_IGN);
     signal(SIGTERM, SIG_IGN);
     signal(SIGHUP, SIG_IGN);
-    remove_leftovers(s);
+    worktree_remove_leftovers(s->root, s->folder);
     int rc = guard_build(s, b, e);
-    remove_tree(s, s->tree);
+    worktree_remove(s->root, s->tree);
     _exit(rc ? 1 : 0);
 }
 
@@ -136,8 +175,8 @@ static int make_folder(const char *cache, const char *name, char *path, size_t s
 static int name_build(struct worktree_build *b, struct site *s, struct hone_error *e)
 {
     char settings[2000], builds[4200];
-    const char *cc = getenv("CC"), *flags = getenv("CFLAGS"), *debug = getenv("DEBUG");
-    int n = snprintf(settings, sizeof settings, "%s\n%s\n%s", cc ? cc : "", flags ? flags : "", debug ? debug : "");
+    const char *cc = getenv("CC"), *flags = getenv("CFLAGS");
+    int n = snprintf(settings, sizeof settings, "%s\n%s\n%s", cc ? cc : "", flags ? flags : "", build_settings());
     int rc = make_folder(b->cache, "builds", builds, sizeof builds, e);
     if (!rc)
         rc = make_folder(b->cache, "worktrees", s->folder, sizeof s->folder, e);

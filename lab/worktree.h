@@ -18,4 +18,9 @@ struct worktree_build {
  * process is killed. The repository is that of the current folder. */
 int worktree_build(struct worktree_build *b, struct hone_error *e);
 
+/* A scratch worktree of the repository at root, with its folder and its name there, locked or not. */
+void worktree_remove(const char *root, const char *tree);
+/* Those below `folder` whose makers, by the process number at the end of the name, are gone. */
+void worktree_remove_leftovers(const char *root, const char *folder);
+
 #endif

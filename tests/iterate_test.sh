@@ -72,8 +72,9 @@ add 'looks' --work '#!/bin/sh
 test "$HONE_ROLE" = worker && grep -q looks "$HONE_TASK_BRIEF" && "$HONE" check --op add >/dev/null'
 expect 0 '9  noted .*check: right' iterate
 add 'a person could do it: make the products faster'
-expect 1 '10  failed .*for a person' iterate
-"$hone" queue ready 10 >/dev/null
+expect 1 'left .*for a person' iterate
+expect 1 'task 10 is left alone: .*for a person' iterate 10
+expect 0 'attempts *0' "$hone" queue show 10
 expect 0 '10  passed ' iterate 10 --program 'printf "fuse=off\n" >"$HONE_CANDIDATE"'
 add 'takes for ever' --work '#!/bin/sh
 sleep 986 & sleep 986'
@@ -89,7 +90,7 @@ git config user.email nobody@example.org
 git config user.name nobody
 mkdir include
 echo '/* here */' >include/hone.h
-printf '%%/hone:\n\tmkdir -p $(@D)\n\tcp %s $@\n' "$hone" >Makefile
+printf '%%/hone:\n\tmkdir -p $(@D)\n\tcp %s $@\n\t@echo told CUDA=$(CUDA), LINK_STATIC is $(origin LINK_STATIC)\n' "$hone" >Makefile
 git add .
 git commit -q -m one
 echo 'what its owner is at' >>Makefile
@@ -118,6 +119,8 @@ sed -i 's/^-kernel.mul_mat$/kernel.mul_mat=ref/' ../good.patch
 add 'builds and is slower' --work-file ../good.patch --recipe "$tmp/logs/task-1-1/candidate.recipe"
 expect 0 '15  slower ' iterate
 untouched 'a patch that loses'
+grep -q "told $(cat "$B/backends.stamp"), LINK_STATIC is command line" "$tmp/logs/task-15-1/build.log" ||
+    fail "the candidate is not built as the base was: $(cat "$tmp/logs/task-15-1/build.log")"
 sed 's/there/here/' ../bad.patch >../only.patch
 add 'two programs' --work-file ../only.patch
 expect 0 '16  no gain ' iterate 16
@@ -201,6 +204,26 @@ expect 0 'ready .*waits' "$hone" queue list
 expect 0 'attempts *0' "$hone" queue show 21
 [ -z "$(git for-each-ref refs/hone)" ] || fail "names of patches that lost: $(git for-each-ref)"
 cd ..
+
+# ---- what is not for this run is left alone; a program that spoils the files of its task is no end of --all
+add 'in words: faster, please' --priority 9
+add 'of another model' --priority 9 --model gemma --work 'fuse=off'
+add 'spoils its candidate' --priority 9 --work '#!/bin/sh
+rm "$HONE_CANDIDATE"; mkdir "$HONE_CANDIDATE"'
+add 'leaves a pipe' --priority 9 --work '#!/bin/sh
+rm "$HONE_CANDIDATE"; mkfifo "$HONE_CANDIDATE"'
+add 'takes its folder away' --priority 9 --work '#!/bin/sh
+printf "fuse=off\n" >"$HONE_CANDIDATE"; cd /; rm -rf "$(dirname "$HONE_TASK_TEXT")"'
+add 'comes after' --priority 9 --work '#!/bin/sh
+"$HONE" check --op add >/dev/null'
+for id in 19 20 21; do "$hone" queue block $id 'was a test' >/dev/null; done
+expect 1 '24  failed .*no regular file' iterate --all
+grep -q '25  failed .*no regular file' out || fail "a pipe as a candidate: $(cat out)"
+grep -q '26  failed ' out || fail "a folder of logs that is gone: $(cat out)"
+grep -q '27  noted ' out || fail "what comes after is not done: $(cat out err)"
+grep -q 'task 23: left .*model gemma' err || fail "a task of another model: $(cat err)"
+for id in 22 23; do expect 0 'attempts *0' "$hone" queue show $id; done
+expect 1 'no task is ready' iterate
 
 # ---- the report; a program file older than its commit
 expect 0 'Tasks' "$hone" report --width 160

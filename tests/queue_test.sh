@@ -10,10 +10,15 @@ expect 0 '"id": 2' "$hone" queue add 'then this' --after 1 --priority 9 -o json
 expect 0 'blocked .*waits for 1' "$hone" queue list
 expect 0 'ready .*try without' "$hone" queue list --status ready
 expect 2 'backlog, ready' "$hone" queue list --status sleeping
+expect 0 'task 2: blocked: it waits for 1' "$hone" queue ready 2
+expect 0 '"now": "blocked"' "$hone" queue ready 2 -o json
 expect 1 "the supervisor's" "$hone" queue add more --as worker
 expect 3 'no task 9' "$hone" queue show 9
 expect 3 'no task 9' "$hone" queue add x --after 9
 expect 2 'which lease' "$hone" queue done 1
+expect 3 'nowhere.recipe' "$hone" queue add x --recipe nowhere.recipe
+expect 3 'no regular file' "$hone" queue add x --recipe "$tmp"
+expect 0 "recipe *$(realpath start.recipe)" "$hone" queue show 1
 [ -f "$tmp/queue.db" ] || fail "the queue is not beside the journal"
 
 export HONE_ROLE=worker

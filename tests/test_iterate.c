@@ -351,6 +351,18 @@ static void a_tree_to_edit_is_of_its_own(void **state)
         fail_msg("%s", e.message);
     shell("test \"$(git worktree list | wc -l)\" = 2");
     patch_tree_close(&t);
+    child = fork(); /* killed while git makes the tree: a name that is locked, and no folder */
+    if (child == 0)
+        _exit(0);
+    waitpid(child, NULL, 0);
+    shell("mkdir -p %s/worktrees && git worktree add -q --detach %s/worktrees/abc-edit-%d && git worktree lock "
+          "%s/worktrees/abc-edit-%d && rm -rf %s/worktrees/abc-edit-%d",
+          cache, cache, (int)child, cache, (int)child, cache, (int)child);
+    shell("git worktree prune; test \"$(git worktree list | wc -l)\" = 2");
+    if (patch_tree_open(&t, &b, cache, &e))
+        fail_msg("%s", e.message);
+    patch_tree_close(&t);
+    shell("test \"$(git worktree list | wc -l)\" = 1");
     if (patch_keep(&b, "task-7", commit, &e))
         fail_msg("%s", e.message);
     shell("test \"$(git rev-parse refs/hone/task-7)\" = %s", commit);

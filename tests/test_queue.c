@@ -329,7 +329,65 @@ static void a_brief_says_what_was_tried(void **state)
     int lines = 0;
     for (const char *p = text; *p; p++)
         lines += *p == '\n';
-    assert_in_range(lines, 15, 60); /* a page */
+    assert_in_range(lines, 15, 60);                                 /* a page */
+    assert_non_null(strstr(text, "verify -m MODEL --b CANDIDATE")); /* nothing is the best: against hone by itself */
+    assert_non_null(strstr(text, "  fuse.mlp=off  "));
+    assert_null(strpbrk(text, "{}\""));
+    journal_close(j);
+    queue_close(q);
+}
+
+/* What was handed in reads as words; what the tier compares with is what the commands name. */
+static void a_brief_is_in_words(void **state)
+{
+    (void)state;
+    char token[QUEUE_TOKEN + 1], journal[200], text[8000] = "";
+    struct hone_error e = {0};
+    int64_t before, id, run;
+    bool again;
+    json_t *b,
+        *result = json_pack("{s:s, s:s, s:f, s:s, s:[i,i]}", "decision", "no gain", "why",
+                            "ab says no difference: +0.1 %, -0.2 to 0.3 %", "gain", 0.00123456789012345, "folder",
+                            "logs/task-1-1", "runs", 31, 32),
+        *best = json_pack("{s:s, s:s, s:s}", "decision", "promoted", "tier", "decode", "text", "fuse.mlp=off\n");
+    struct queue *q = queue_ok();
+    snprintf(journal, sizeof journal, "%s.journal", db);
+    struct journal *j = open_ok(journal, JOURNAL_WRITE);
+    struct queue_task task = {.title = "the first",
+                              .model = "smollm2",
+                              .series = "tg* t/s",
+                              .expected_gain = NAN,
+                              .tier = "decode",
+                              .recipe = "start.recipe"};
+    assert_int_equal(queue_add(q, &task, &before, &e), 0);
+    assert_int_equal(take_as(q, "w", 60, "", token), before);
+    assert_int_equal(queue_done(q, before, token, result, &again, &e), 0);
+    run = begin_ok(j, "tier", "abc", "smollm2-135m", "fuse.mlp=off");
+    assert_int_equal(journal_record(j, run, "decision", best, NULL, &e), 0);
+    end_ok(j, run);
+    task.title = "the second";
+    assert_int_equal(queue_add(q, &task, &id, &e), 0);
+    for (int i = 0; i < 2; i++) { /* the second's page, and the first's, which has it as an event */
+        if (brief_make(q, j, i ? before : id, &b, &e))
+            fail_msg("%s", e.message);
+        FILE *f = fmemopen(text, sizeof text, "w");
+        brief_write(b, f);
+        fclose(f);
+        json_decref(b);
+        static const char *const wanted[] = {"no gain: ab says no difference: +0.1 %, -0.2 to 0.3 % (run 31, 32)",
+                                             "recipe best --tier decode --model 'smollm2' >best",
+                                             "verify -m MODEL --a best.recipe --b",
+                                             "ab -m MODEL --a 'best.recipe'",
+                                             "recipe lint",
+                                             "hone bench"};
+        for (size_t k = 0; k < sizeof wanted / sizeof *wanted; k++)
+            if (!strstr(text, wanted[k]))
+                fail_msg("the brief lacks '%s':\n%s", wanted[k], text);
+        if (strpbrk(text, "{}\"") || strstr(text, "--a 'start.recipe'"))
+            fail_msg("the brief has JSON, or another base than the best:\n%s", text);
+    }
+    json_decref(result);
+    json_decref(best);
     journal_close(j);
     queue_close(q);
 }
@@ -496,6 +554,7 @@ int main(void)
         cmocka_unit_test_setup(roles_choose_tasks, fresh),
         cmocka_unit_test_setup(other_files_are_refused, fresh),
         cmocka_unit_test_setup(a_brief_says_what_was_tried, fresh),
+        cmocka_unit_test_setup(a_brief_is_in_words, fresh),
         cmocka_unit_test_setup(killed_workers_lose_nothing, fresh),
     };
     return cmocka_run_group_tests_name("queue", tests, NULL, clean);
