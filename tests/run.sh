@@ -68,15 +68,17 @@ side_by_side() { # tests, a line each in $journal/order
         count "$name" "$rc" "$spent"
     done <"$journal/told"
 }
-# Every unit test, the long ones first, lest one of them runs alone at the end.
+# Every unit test, the long ones first, lest one of them runs by itself at the end; then one by one those that look at the clock.
 units_side_by_side() {
-    long='test_check test_archs test_arch_types test_hybrid test_float_kernels test_malformed test_shard'
+    long='test_archs test_arch_types test_hybrid test_float_kernels test_malformed test_shard'
+    timed='test_check test_engine'
     for name in $long; do [ ! -x "$B/tests/$name" ] || echo "$B/tests/$name"; done >"$journal/order"
     for t in "$B"/tests/test_*; do
-        case " $long " in *" $(basename "$t") "*) continue ;; esac
+        case " $long $timed " in *" $(basename "$t") "*) continue ;; esac
         case $t in *.o | *.d) ;; *) echo "$t" ;; esac
     done >>"$journal/order"
     side_by_side
+    for name in $timed; do [ ! -x "$B/tests/$name" ] || run "$name" "$B/tests/$name"; done
 }
 
 case ${1:-all} in

@@ -199,12 +199,12 @@ static void test_declines(void **unused)
     hone_model_close(m);
 }
 
-/* The quickest of a few steps. */
+/* The quickest of some steps. */
 static int64_t step_ns(struct hone_session *s)
 {
     struct hone_error e;
     int64_t best = INT64_MAX;
-    for (int i = 0; i < 16; i++) {
+    for (int i = 0; i < 40; i++) {
         int64_t start = clock_ns();
         assert_int_equal(feed(s, 0, ids, 1, &e), 0);
         int64_t ns = clock_ns() - start;
