@@ -74,7 +74,7 @@ grep -q 'one  I16 .* 2 bytes  (hone does not read this type)' "$dir/got"
 "$hone" synth llama3.2-1b Q4_0 "$dir/m.gguf" --layers 2 --width 128 --vocab 320 >"$dir/got"
 "$hone" inspect "$dir/m.gguf" --no-plan -sm tensor -ts 2/1 -t 3 >"$dir/got"
 grep -q '^split over 2 devices by tensors$' "$dir/got" && grep -q '^  device 0: cpu, 2 thread(s)' "$dir/got"
-"$hone" inspect "$dir/m.gguf" --no-plan -sm tensor -ts 2/1 -o jsonl | grep -q '"split":{"mode":"tensor","devices":\[{"threads"'
+"$hone" inspect "$dir/m.gguf" --no-plan -sm tensor -ts 2/1 -o jsonl | grep -q '"split":{"mode":"tensor","devices":\[{"device":"cpu","threads"'
 rc=0; "$hone" inspect "$dir/m.gguf" -sm tensor 2>"$dir/got" || rc=$?
 [ $rc = 2 ] && grep -q 'over which devices' "$dir/got"
 
