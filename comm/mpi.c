@@ -87,16 +87,16 @@ static int mpi_failed(struct mpi *m, int mpi_code, const char *where)
 static int too_late(struct mpi *m, const char *where)
 {
     struct hone_error e = {0};
-    for (int r = 0; r < m->base.size; r++) {
+    for (int j = 0; j < 2 * m->base.size; j++) { /* what others were to send, then what they were to take; the first message stays */
         int done = 1;
-        if (m->requests[r] != MPI_REQUEST_NULL)
-            MPI_Test(&m->requests[r], &done, MPI_STATUS_IGNORE);
+        if (m->requests[j] != MPI_REQUEST_NULL)
+            MPI_Test(&m->requests[j], &done, MPI_STATUS_IGNORE);
         if (!done)
-            err_set(&e, HONE_ERESOURCE, "rank %d waited %.3g s at %s for rank %d", m->base.rank, (double)m->base.limit_ns / 1e9,
-                    where, r);
+            err_set(&e, HONE_ERESOURCE, "rank %d waited %.3g s at %s for rank %d%s", m->base.rank, (double)m->base.limit_ns / 1e9,
+                    where, j % m->base.size, j < m->base.size ? "" : " to take what it sent");
     }
-    err_set(&e, HONE_ERESOURCE, "rank %d waited %.3g s at %s for another to take what it sent", m->base.rank,
-            (double)m->base.limit_ns / 1e9, where); /* unless a rank was named: the first message stays */
+    err_set(&e, HONE_ERESOURCE, "rank %d waited %.3g s at %s, which was over then", m->base.rank, (double)m->base.limit_ns / 1e9,
+            where); /* unless a rank was named */
     return failure_set(&m->failure, &e);
 }
 
