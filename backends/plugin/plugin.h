@@ -40,7 +40,7 @@ struct device_kernel {
     struct hone_cuda_kernel entry;
     const struct module_api *api;
     void *module;
-    _Atomic(void *) *function; /* of this process: found when it is first launched */
+    _Atomic(void *) function; /* of this process: found when it is first launched */
     int max_threads;
     size_t max_shared;
     int formats[HONE_CUDA_MAX_SRC]; /* enum format_id of each source; -1: any; -2: f32 or i32 */
