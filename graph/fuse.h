@@ -2,7 +2,8 @@
  *
  * A fusion is a pattern. Where it matches, a fused node is built that keeps the nodes it stands for (node->parts); it replaces them only if
  * some kernel other than the reference fits it, or a gate asks for it by name, so a build without such kernels runs the
- * parts. Hits are counted, and why a fusion did not fire is kept. Adding one: a function in fuse.c and a row in fuse.def. */
+ * parts. Hits are counted, and why a fusion did not fire is kept. Adding one: a function in fuse.c, a row in fuse.def, and its
+ * cases (fuse_parts.h), without which it does not link. */
 #ifndef GRAPH_FUSE_H
 #define GRAPH_FUSE_H
 
