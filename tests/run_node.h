@@ -3,16 +3,13 @@
 #ifndef TESTS_RUN_NODE_H
 #define TESTS_RUN_NODE_H
 
+#include "tests/pools.h"
 #include "tests/test.h"
 
 #include "backends/backend.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-static const int thread_counts[] = {1, 2, 3, 7};
-enum { N_POOLS = sizeof thread_counts / sizeof *thread_counts, MOST_THREADS = 7 };
-static struct pool *pools[N_POOLS];
 
 struct node_run {
     const struct kernel *kernel; /* NULL: the reference */
@@ -46,22 +43,6 @@ static void run_node(const struct kernel *k, const struct node *n, int pool)
     pool_run(r.pool, run_worker, &r);
     free(r.scratch);
     free(r.shared);
-}
-
-static int start_pools(void **state)
-{
-    (void)state;
-    for (int i = 0; i < N_POOLS; i++)
-        pools[i] = pool_create(thread_counts[i], 0, NULL);
-    return 0;
-}
-
-static int stop_pools(void **state)
-{
-    (void)state;
-    for (int i = 0; i < N_POOLS; i++)
-        pool_free(pools[i]);
-    return 0;
 }
 
 #endif

@@ -196,4 +196,20 @@ static inline void each_arch(void (*check)(const struct subject *u))
     free(files);
 }
 
+/* A prompt in one step held to the references, eight greedy tokens, and the prompt again with the same bits. */
+static inline void check_requests(const struct subject *u, struct hone_session *s, const char *shares, float *first, float *again)
+{
+    eval_chunked(u, s, 0, 0, u->n, u->n, first);
+    hold(u, first, shares, "in one step");
+    int32_t id = argmax(first + (u->n - 1) * (size_t)u->n_vocab, u->n_vocab);
+    for (size_t i = 0; i < 8; i++) {
+        assert_int_equal(id, u->greedy[i]);
+        session_feed(s, 0, &id, 1, 1);
+        id = argmax(hone_session_logits(s, 0), u->n_vocab);
+    }
+    rewind_to(s, 0, 0);
+    eval_chunked(u, s, 0, 0, u->n, u->n, again);
+    same_bits(u, again, first, 0, shares, "a second request");
+}
+
 #endif

@@ -2,6 +2,8 @@
  * references, packed weights read as before, declines are counted, failed evals leave no trace, forks and rewinds are exact. */
 #include "test.h"
 
+#include "tests/feed.h"
+
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "graph/fuse.h"
@@ -10,8 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const int32_t ids[24] = {11, 48, 85, 122, 159, 36, 73, 110, 147, 24, 61, 98, 135, 12, 49, 86, 123, 0, 37, 74, 111, 148, 25, 62};
-enum { N = 24, VOCAB = 160 };
+enum { VOCAB = 160 };
 
 static const char *const archs[] = {"archs/llama", "archs/llama3", "archs/gemma3", "quants/llama-Q4_K_M", "quants/llama-Q4_0",
                                     "archs/qwen35"};
@@ -48,14 +49,6 @@ static struct hone_session *open_session(const struct hone_model *m, const char 
     if (hone_session_create(&s, m, &p, &e))
         fail_msg("%s", e.message);
     return s;
-}
-
-static int feed(struct hone_session *s, int32_t seq, const int32_t *tokens, int n, struct hone_error *e)
-{
-    struct hone_token t[N];
-    for (int i = 0; i < n; i++)
-        t[i] = (struct hone_token){tokens[i], seq, true};
-    return hone_session_eval(s, t, (size_t)n, e);
 }
 
 /* The logits of all 24 tokens, fed in one prefill of 20 and four steps. */

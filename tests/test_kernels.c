@@ -9,6 +9,7 @@
 #include "ops/cases.h"
 #include "ops/quantize.h"
 
+#include "tests/pools.h"
 #include "tests/test.h"
 
 #include <stdio.h>
@@ -16,10 +17,6 @@
 #include <string.h>
 
 enum { SEED = 41 };
-static const int thread_counts[] = {1, 2, 3, 7};
-enum { N_POOLS = sizeof thread_counts / sizeof *thread_counts };
-static struct pool *pools[N_POOLS];
-
 /* ---- running */
 
 struct run {
@@ -266,22 +263,6 @@ static void test_refusals(void **state)
     w.kind = TENSOR_WEIGHT;
     w.format = FORMAT_Q4_1;
     assert_true(!q4->fits(&node, &r) && strstr(r.text, "Q4_1"));
-}
-
-static int start_pools(void **state)
-{
-    (void)state;
-    for (int i = 0; i < N_POOLS; i++)
-        pools[i] = pool_create(thread_counts[i], 0, NULL);
-    return 0;
-}
-
-static int stop_pools(void **state)
-{
-    (void)state;
-    for (int i = 0; i < N_POOLS; i++)
-        pool_free(pools[i]);
-    return 0;
 }
 
 int main(void)

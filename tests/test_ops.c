@@ -14,6 +14,7 @@
 #include "ops/softmax.h"
 #include "ops/unary.h"
 
+#include "tests/pools.h"
 #include "tests/test.h"
 
 #include <math.h>
@@ -492,26 +493,6 @@ static naive_fn *naive_of(enum op op)
 }
 
 /* ---- running the cases */
-
-static const int thread_counts[] = {1, 2, 3, 7};
-enum { N_POOLS = sizeof thread_counts / sizeof *thread_counts };
-static struct pool *pools[N_POOLS];
-
-static int start_pools(void **state)
-{
-    (void)state;
-    for (int i = 0; i < N_POOLS; i++)
-        pools[i] = pool_create(thread_counts[i], 0, NULL);
-    return 0;
-}
-
-static int stop_pools(void **state)
-{
-    (void)state;
-    for (int i = 0; i < N_POOLS; i++)
-        pool_free(pools[i]);
-    return 0;
-}
 
 static void compare_values(const struct case_run *c, const char *name, const struct tensor *t, const double *expected)
 {

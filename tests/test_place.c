@@ -2,15 +2,14 @@
  * nothing is read early, kept or leaked; with a backend of pretended devices (fake_device.h), whose kernels are the references.
  */
 #include "tests/fake_device.h"
+#include "tests/feed.h"
 
 #include "engine/engine.h"
 #include "graph/weights.h"
 
 #include <unistd.h>
 
-static const int32_t ids[24] = {11,  48, 85, 122, 159, 36, 73, 110, 147, 24,  61, 98,
-                                135, 12, 49, 86,  123, 0,  37, 74,  111, 148, 25, 62};
-enum { N = 24, VOCAB = 160 };
+enum { VOCAB = 160 };
 
 static struct hone_model *open_model(const char *name)
 {
@@ -51,21 +50,6 @@ static struct hone_session *open_session(const struct hone_model *m, const char 
     if (try_session(&s, m, gates, devices, ngl, false, &e))
         fail_msg("%s", e.message);
     return s;
-}
-
-static int feed(struct hone_session *s, int32_t seq, const int32_t *tokens, int n, struct hone_error *e)
-{
-    struct hone_token t[N];
-    for (int i = 0; i < n; i++)
-        t[i] = (struct hone_token){tokens[i], seq, true};
-    return hone_session_eval(s, t, (size_t)n, e);
-}
-
-static void feed_ok(struct hone_session *s, int32_t seq, const int32_t *tokens, int n)
-{
-    struct hone_error e = {0};
-    if (feed(s, seq, tokens, n, &e))
-        fail_msg("%s", e.message);
 }
 
 /* All 24 tokens, in one prefill of 18 and six steps. */

@@ -126,17 +126,7 @@ static void check_reference(const struct subject *u, const char *mode, const cha
     struct hone_session *s = session_over(u->model, mode, shares, "kernel=ref", 2);
     struct hone_error e = {0};
     float *first = rows_new(u), *again = rows_new(u);
-    eval_chunked(u, s, 0, 0, u->n, u->n, first);
-    hold(u, first, shares, "in one step");
-    int32_t id = argmax(first + (u->n - 1) * (size_t)u->n_vocab, u->n_vocab);
-    for (size_t i = 0; i < 8; i++) {
-        assert_int_equal(id, u->greedy[i]);
-        session_feed(s, 0, &id, 1, 1);
-        id = argmax(hone_session_logits(s, 0), u->n_vocab);
-    }
-    rewind_to(s, 0, 0);
-    eval_chunked(u, s, 0, 0, u->n, u->n, again);
-    same_bits(u, again, first, 0, shares, "a second request");
+    check_requests(u, s, shares, first, again);
     rewind_to(s, 0, 0);
     eval_chunked(u, s, 0, 0, 10, 10, again);
     eval_chunked(u, s, 0, 10, u->n, 1, again);

@@ -36,17 +36,7 @@ static uint64_t check_reference(const struct subject *u, const char *shares)
 {
     struct hone_session *s = open_session(u, shares, "kernel=ref");
     float *first = rows_new(u), *again = rows_new(u);
-    eval_chunked(u, s, 0, 0, u->n, u->n, first);
-    hold(u, first, shares, "in one step");
-    int32_t id = argmax(first + (u->n - 1) * (size_t)u->n_vocab, u->n_vocab);
-    for (size_t i = 0; i < 8; i++) {
-        assert_int_equal(id, u->greedy[i]);
-        session_feed(s, 0, &id, 1, 1);
-        id = argmax(hone_session_logits(s, 0), u->n_vocab);
-    }
-    rewind_to(s, 0, 0);
-    eval_chunked(u, s, 0, 0, u->n, u->n, again);
-    same_bits(u, again, first, 0, shares, "a second request");
+    check_requests(u, s, shares, first, again);
     hone_session_free(s);
     uint64_t bits = bits_of(u, first);
     free(first);
