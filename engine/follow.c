@@ -130,6 +130,10 @@ bool follow_deal(int threads, cpu_set_t *cpus)
 
 /* ---- the leader's side */
 
+/* Signs of life come four in the limit; a short limit is one for ranks that work, not for a process that may have to wait for a
+ * processor. */
+enum { ORDER_LIMIT_MS = 1000 };
+
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER; /* whose the group is: an order's, to its end, or the sign of life's */
 
 static struct {
@@ -168,8 +172,9 @@ void follow_done(int id)
 static struct timespec next_sign(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_REALTIME, &t);
-    int64_t ns = t.tv_nsec + (int64_t)atomic_load(&limit_ms) * 250000;
+    int64_t limit = atomic_load(&limit_ms);
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    int64_t ns = t.tv_nsec + (limit > ORDER_LIMIT_MS ? limit : ORDER_LIMIT_MS) * 250000;
     t.tv_sec += (time_t)(ns / 1000000000);
     t.tv_nsec = (long)(ns % 1000000000);
     return t;
@@ -177,12 +182,12 @@ static struct timespec next_sign(void)
 
 static void *live(void *unused)
 {
-    struct hone_error ignored;
+    struct hone_error ignored = {0};
     (void)unused;
     pthread_mutex_lock(&life.mutex);
     while (!life.stop) {
         struct timespec at = next_sign();
-        if (!pthread_cond_timedwait(&life.changed, &life.mutex, &at)) /* another limit, or the end */
+        if (!pthread_cond_clockwait(&life.changed, &life.mutex, CLOCK_MONOTONIC, &at)) /* another limit, or the end */
             continue;
         pthread_mutex_unlock(&life.mutex);
         if (!pthread_mutex_trylock(&turn)) { /* else an order is obeyed: nobody waits for one */
@@ -238,7 +243,7 @@ struct comm *follow_comm(void)
 
 void follow_end(void)
 {
-    struct hone_error ignored;
+    struct hone_error ignored = {0};
     if (life.started) {
         life_change(true);
         pthread_join(life.thread, NULL);
@@ -391,7 +396,7 @@ int follow_restore(int id, struct hone_error *e)
 
 void follow_free(int id)
 {
-    struct hone_error ignored;
+    struct hone_error ignored = {0};
     if (!id)
         return;
     order(&(struct order){.kind = ORDER_FREE, .session = id}, NULL, 0, false, &ignored);
@@ -510,10 +515,6 @@ static size_t more_of(const struct order *o)
         return (size_t)o->n;
     return o->kind == ORDER_EVAL && o->n > IN_ORDER ? (size_t)o->n * sizeof(struct follow_token) : 0;
 }
-
-/* Signs of life come four in the limit; a short limit is one for ranks that work, not for a process that may have to wait for a
- * processor. */
-enum { ORDER_LIMIT_MS = 1000 };
 
 static int next_order(struct following *f, bool *end, struct hone_error *e)
 {

@@ -397,7 +397,7 @@ static void run_rank(void *arg, int ith, int nth)
 static void start_over(struct ranks *r)
 {
     void *links[SHARD_MAX_RANKS];
-    struct hone_error ignored;
+    struct hone_error ignored = {0};
     group_free(r);
     for (int i = 0; i <= r->n_others && r->link; i++)
         links[i] = rank_link(r, i);

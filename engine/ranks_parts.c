@@ -61,9 +61,10 @@ static int take(struct stream *s, void *data, size_t bytes)
     int rc = 0;
     while (bytes && !rc) {
         size_t n = s->left < bytes ? s->left : bytes;
-        if (n)
+        if (n) { /* the first piece is not there yet */
             memcpy(p, s->piece, n);
-        s->piece += n;
+            s->piece += n;
+        }
         s->left -= n;
         p += n;
         bytes -= n;

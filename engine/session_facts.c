@@ -43,7 +43,7 @@ int64_t session_graphs(const struct hone_session *s)
 
 void session_set_timed(struct hone_session *s, bool timed)
 {
-    struct hone_error ignored; /* the next step tells */
+    struct hone_error ignored = {0}; /* the next step tells */
     if (s->ranks && s->ranks->processes)
         follow_timed(s->followed, timed, &ignored);
     else if (s->ranks)

@@ -141,6 +141,9 @@ static int plan_make(struct hone_session *s, struct planned *p, int32_t n_tokens
         rc = session_reserve(s, plan, e);
     if (!rc && s->ranks)
         rc = ranks_plan(s->ranks, plan, p->others, &options, e);
+    for (int i = 0; i < MAX_PLANS && s->ranks; i++) /* whether or not all came to an end: ranks before one that failed have moved */
+        if (s->plans[i].plan)
+            ranks_bind(s->ranks, s->plans[i].others);
     if (rc)
         return rc;
     p->plan = plan;
@@ -150,9 +153,8 @@ static int plan_make(struct hone_session *s, struct planned *p, int32_t n_tokens
     plan_bind(plan, s->values);
     for (int i = 1; plan->placement && i < plan->placement->n; i++)
         plan_bind_place(plan, i, s->places.values[i].data);
-    for (int i = 0; i < MAX_PLANS && s->ranks; i++)
-        if (s->plans[i].plan)
-            ranks_bind(s->ranks, s->plans[i].others);
+    if (s->ranks)
+        ranks_bind(s->ranks, p->others);
     return 0;
 }
 

@@ -241,8 +241,22 @@ static int fake_run(const struct exec *x, const struct node *n)
     return 0;
 }
 
+/* What lies on a device lies in a block that nobody has freed. */
+static void fake_alive(const void *p)
+{
+    const unsigned char *at = p;
+    bool alive = !fake.space || at < fake.space || at >= fake.space + fake_space;
+    for (int i = 0; i < fake.n_blocks && !alive; i++)
+        alive = at >= (unsigned char *)fake.blocks[i] && at <= (unsigned char *)fake.blocks[i] + fake.sizes[i];
+    assert_true(alive);
+}
+
 static void fake_do(const struct fake_work *w)
 {
+    fake_alive(w->node ? w->node->out->data : w->to);
+    for (int i = 0; w->node && i < w->node->n_src; i++)
+        if (w->node->src[i])
+            fake_alive(w->node->src[i]->data);
     if (w->node) {
         size_t size = (node_scratch(w->node) + 127) / 64 * 64;
         void *scratch = aligned_alloc(64, size);

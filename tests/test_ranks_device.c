@@ -3,6 +3,7 @@
  * meet. Then what a step costs, what is left when a session goes, saving, failing, and what must be refused. */
 #include "tests/facts.h"
 #include "tests/fake_device.h"
+#include "tests/feed.h"
 
 #include "engine/engine.h"
 #include "graph/weights.h"
@@ -11,9 +12,7 @@
 #include <dirent.h>
 #include <unistd.h>
 
-enum { N = 24, N_CTX = 64 };
-static const int32_t ids[N] = {11,  48, 85, 122, 159, 36, 73, 110, 147, 24,  61, 98,
-                               135, 12, 49, 86,  123, 0,  37, 74,  111, 148, 25, 62};
+enum { N_CTX = 64 };
 /* The references' bits, there and here. */
 static const char plain[] = "kernel.cpu=ref kernel.fake.mul_mat=plain comm.timeout=20 ";
 
@@ -55,20 +54,6 @@ static struct hone_session *open_session(const struct hone_model *m, const char 
     struct hone_session *s;
     assert_done(try_session(&s, m, gates, devices, shares, &e), e);
     return s;
-}
-
-static int feed(struct hone_session *s, int32_t seq, const int32_t *tokens, int n, struct hone_error *e)
-{
-    struct hone_token t[N];
-    for (int i = 0; i < n; i++)
-        t[i] = (struct hone_token){tokens[i], seq, true};
-    return hone_session_eval(s, t, (size_t)n, e);
-}
-
-static void feed_ok(struct hone_session *s, int32_t seq, const int32_t *tokens, int n)
-{
-    struct hone_error e = {0};
-    assert_done(feed(s, seq, tokens, n, &e), e);
 }
 
 /* All tokens, in one prefill of 18 and six steps; malloc'd. */
@@ -330,6 +315,39 @@ static void test_saved(void **state)
     }
 }
 
+/* A larger step for which some rank has no memory is an error; those that had moved theirs by then go on with the plans that they had. */
+static void test_no_room_for_more(void **state)
+{
+    (void)state;
+    struct hone_model *m = open_model("llama");
+    struct hone_session *s = open_session(m, plain, "fake0,fake1,fake0", NULL);
+    struct hone_error e = {0};
+    size_t row = (size_t)hone_model_n_vocab(m);
+    float *want = malloc(row * sizeof *want);
+    feed_ok(s, 0, ids, 1);
+    memcpy(want, hone_session_logits(s, 0), row * sizeof *want);
+    int refused = 0;
+    for (size_t more = 0;; more += 4096) {
+        assert_done(hone_session_rewind(s, 0, 0, &e), e);
+        fake.limit = fake.bytes + more;
+        int rc = feed(s, 0, ids, N, &e);
+        fake.limit = SIZE_MAX;
+        if (!rc)
+            break;
+        assert_int_equal(rc, HONE_ERESOURCE);
+        refused++;
+        e = (struct hone_error){0};
+        assert_done(hone_session_rewind(s, 0, 0, &e), e);
+        feed_ok(s, 0, ids, 1);
+        assert_memory_equal(want, hone_session_logits(s, 0), row * sizeof *want);
+    }
+    assert_true(refused > 2);
+    free(want);
+    hone_session_free(s);
+    hone_model_close(m);
+    nothing_left();
+}
+
 /* A rank that fails ends the step for all, is named, and the session goes on. */
 static void test_failing(void **state)
 {
@@ -455,7 +473,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_archs),    cmocka_unit_test(test_fused),
                                        cmocka_unit_test(test_replay),   cmocka_unit_test(test_memory),
-                                       cmocka_unit_test(test_saved),    cmocka_unit_test(test_failing),
+                                       cmocka_unit_test(test_saved),    cmocka_unit_test(test_no_room_for_more), cmocka_unit_test(test_failing),
                                        cmocka_unit_test(test_fallback), cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, add_backend, NULL);
 }
