@@ -10,6 +10,7 @@
 #include "base/cpu.h"
 #include "engine/engine.h"
 #include "engine/follow.h"
+#include "engine/settings.h"
 #include "lab/bench.h"
 #include "lab/bench_format.h"
 
@@ -227,6 +228,23 @@ static int refuse_flags(void)
     return 0;
 }
 
+/* What the recipe says stands in for what the command line does not: a list's preset would be something else than was asked for. */
+static int take_recipe(struct bench_sweep *s, struct hone_error *e)
+{
+    struct settings said = {0};
+    int rc = model_args.recipe ? settings_of_file(&said, model_args.recipe, e) : 0;
+    char threads[16];
+    snprintf(threads, sizeof threads, "%d", said.n_threads);
+    const struct {
+        enum bench_param p;
+        const char *text;
+    } own[] = {{BENCH_N_THREADS, said.n_threads ? threads : ""}, {BENCH_TYPE_K, said.type_k}, {BENCH_TYPE_V, said.type_v}};
+    for (size_t i = 0; i < sizeof own / sizeof *own && !rc; i++)
+        if (*own[i].text && !s->lists[own[i].p].n)
+            rc = bench_sweep_add(s, own[i].p, own[i].text, e);
+    return rc;
+}
+
 static int read_lists(struct bench_sweep *s)
 {
     struct hone_error e = {0};
@@ -239,6 +257,8 @@ static int read_lists(struct bench_sweep *s)
             rc = bench_sweep_add(s, (enum bench_param)p, line, &e);
             end[-1] = '\n';
         }
+    if (!rc)
+        rc = take_recipe(s, &e);
     if (!rc)
         rc = bench_sweep_finish(s, &e);
     return rc ? cmd_fail(&e) : 0;

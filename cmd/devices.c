@@ -84,8 +84,12 @@ static int links(void)
     struct hone_error e = {0};
     const struct backend *b = NULL, *other;
     int devices[LINK_RATE_RANKS], n = 0, rc = 0;
-    for (const char *w = link_list; *w && !rc && n < LINK_RATE_RANKS; w += strspn(w, ",/ ")) {
+    for (const char *w = link_list; *w && !rc; w += strspn(w, ",/ ")) {
         size_t size = strcspn(w, ",/ ");
+        if (n == LINK_RATE_RANKS) {
+            rc = err_set(&e, HONE_EUSAGE, "--links: more than %d devices", LINK_RATE_RANKS);
+            break;
+        }
         if (!places_device(w, size, &other, &devices[n++]))
             rc = err_set(&e, HONE_EUSAGE, "--links %.80s: there is no device '%.*s'", link_list, (int)(size < 40 ? size : 40), w);
         if (!rc && b && other != b)

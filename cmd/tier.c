@@ -226,10 +226,10 @@ static int judge(const struct tier *t, const struct recipe *r, struct journal *j
         return cmd_refuse(HONE_EUSAGE, "--commit %s: no commit of the repository here", commit);
     claim.commit = commit ? full : NULL;
     int rc = claim.promote ? lint(r, j) : 0;
+    rc = rc || !promote ? rc : check_task(t, r, j);
     rc = rc || !promote ? rc : find_promoted(t, r, j, &run);
     if (!rc && run)
         return say_promoted(t, r, run);
-    rc = rc ? rc : promote ? check_task(t, r, j) : 0;
     if (rc)
         return rc;
     if (tier_check(&result, t, r, j, &claim, &e)) {

@@ -55,8 +55,7 @@ static bool demands_grow(struct shard *s)
     if (!list || !index)
         return false;
     if (s->n_demands)
-        if (s->n_demands)
-            memcpy(list, s->demands, (size_t)s->n_demands * sizeof *list);
+        memcpy(list, s->demands, (size_t)s->n_demands * sizeof *list);
     s->demands = list;
     s->cap_demands = cap;
     s->index = index;
@@ -250,8 +249,7 @@ void keep_whole(struct shard *s, const struct tensor *weight, const char *why)
         if (!list)
             return; /* the report says less */
         if (s->n_kept)
-            if (s->n_kept)
-                memcpy(list, s->kept, (size_t)s->n_kept * sizeof *list);
+            memcpy(list, s->kept, (size_t)s->n_kept * sizeof *list);
         s->kept = list;
         s->cap_kept = cap;
     }

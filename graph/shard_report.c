@@ -63,8 +63,7 @@ static int row_add(struct shard *s, const struct tensor *w, const struct demand 
         if (!rows)
             return err_set(e, HONE_ERESOURCE, "no memory to cut a model");
         if (s->n_rows)
-            if (s->n_rows)
-                memcpy(rows, s->rows, (size_t)s->n_rows * sizeof *rows);
+            memcpy(rows, s->rows, (size_t)s->n_rows * sizeof *rows);
         s->rows = rows;
     }
     s->rows[s->n_rows++] = row;

@@ -43,7 +43,7 @@ struct arm {
 
 /* X(bit, what it may change: a prefix of names in an identity) */
 #define ARM_WORDS(X)                                                                                                           \
-    X(ARM_GATES, "recipe.gates")                                                                                               \
+    X(ARM_GATES, "recipe.")                                                                                                    \
     X(ARM_MODEL, "model")                                                                                                      \
     X(ARM_BINARY, "build.")                                                                                                    \
     X(ARM_COMMIT, "build.commit")                                                                                              \

@@ -63,7 +63,7 @@ static int list_masks(struct check *c, struct hone_error *e)
         c->n_masks++;
         p += n + (p[n] == ',');
     }
-    struct hone_error ignored;
+    struct hone_error ignored = {0};
     cpu_mask("full", &ignored);
     return rc ? rc : c->n_masks ? 0 : err_set(e, HONE_EUSAGE, "--mask: no mask is named");
 }
@@ -347,7 +347,7 @@ static void take_case(struct bench *b, int i)
 static void set_mask(const struct check_mask *m)
 {
     char words[sizeof m->name];
-    struct hone_error ignored;
+    struct hone_error ignored = {0};
     memcpy(words, m->name, sizeof words);
     for (char *w = words; *w; w++)
         *w = *w == '+' ? ',' : *w;

@@ -316,7 +316,10 @@ json_t *identity_recipe(const char *recipe, const char *gates, const char *type_
             *e = own;
         return NULL;
     }
+    struct settings said = {0};
     json_t *o = json_pack("{s:o}", "gates", texts);
+    if (o && recipe && !settings_of_file(&said, recipe, &own) && said.n_threads)
+        json_object_set_new(o, "threads", json_integer(said.n_threads));
     if (o && type_k)
         json_object_set_new(o, "type_k", json_string(type_k));
     if (o && type_v)

@@ -19,14 +19,15 @@ json_t *identity_build(const char *plugins, struct hone_error *e);
 json_t *identity_model(const struct model *m, const char *cache, int (*progress)(void *user, float done), void *user,
                        struct hone_error *e);
 /* What a session would be told: the gates of a recipe file, HONE_SET and gates in the order of their application, the KV types,
- * the plug-ins (paths, a line each) with their SHA-256. All may be NULL. Where a gate came from makes no difference. */
+ * the threads that the recipe file says, the plug-ins (paths, a line each) with their SHA-256. All may be NULL. Where a gate
+ * came from makes no difference. */
 json_t *identity_recipe(const char *recipe, const char *gates, const char *type_k, const char *type_v, const char *plugins,
                         struct hone_error *e);
 /* lab/machine.h's description. */
 json_t *identity_machine(struct hone_error *e);
 
-/* When the file of the running program was written, in milliseconds since 1970; 0: unknown. No part of the build's identity, for a
- * copy is the same build. */
+/* When the file of the running program was written, in milliseconds since 1970; 0: unknown. No part of the build's identity,
+ * for a copy is the same build. */
 int64_t identity_binary_written(void);
 
 /* The SHA-256 of an identity, by which the journal names it. */

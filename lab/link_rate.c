@@ -125,7 +125,7 @@ static int seat_open(struct seat *s, const struct backend *b, int device, struct
         rc = b->api->alloc(device, bytes, &y, e);
     s->y = y;
     if (!rc)
-        rc = b->api->fill(device, s->stream, x, 0x3f, bytes, e); /* 0.75 and a bit */
+        rc = b->api->fill(device, s->stream, x, 0x3f, bytes, e); /* 0.747 */
     return rc ? rc : b->api->synchronise(device, s->stream, e);
 }
 

@@ -79,7 +79,7 @@ struct node *node_copy(struct arena *arena, const struct node *n,
 /* A rank's part of a weight may have no rows at the host: they are put together once more. NULL: no memory. */
 static void *rows_of(struct mirror *m, const struct tensor *w)
 {
-    struct hone_error ignored;
+    struct hone_error ignored = {0};
     void *rows = NULL, *kept;
     if (w->rows || !w->slice)
         return (void *)(uintptr_t)w->rows;

@@ -159,9 +159,23 @@ static int settle(struct on_device *d, struct hone_error *e)
     return rc || !d->link ? rc : api_of(d)->links->check(d->link, e);
 }
 
+/* A kernel's first launch may load it, which waits for what runs: so each is run alone once before ranks meet in it, as those of a plan
+ * are (engine/ranks_device.c). What that wrote is put right again. */
+static int warm(struct on_device *d, const struct kernel *k, struct hone_error *e)
+{
+    struct exec x = {.worker = {.ith = 0, .nth = 1}, .shared = d->shared, .stream = d->stream, .device = d->device};
+    int rc = api_of(d)->select(d->device, e);
+    if (!rc && (rc = k->run(&x, d->node)))
+        err_set(e, rc, "%s", api_of(d)->why());
+    rc = rc ? rc : api_of(d)->synchronise(d->device, d->stream, e);
+    d->warm = !rc;
+    return rc ? rc : on_device_load(d, e);
+}
+
 int on_device_run(struct on_device *d, const struct kernel *k, void *shared, struct hone_error *e)
 {
-    int rc = launch(d, k, e);
+    int rc = d->others && !d->warm ? warm(d, k, e) : 0;
+    rc = rc ? rc : launch(d, k, e);
     if (!rc)
         rc = settle(d, e);
     for (int i = 0; i < d->n_mirrors && !rc; i++)

@@ -26,6 +26,7 @@ struct on_device {
     size_t shared_bytes;
     void *link;               /* of a collective: this rank's end, and */
     struct on_device *others; /* the other ranks; NULL: none */
+    bool warm;                /* its kernel was launched once, alone */
     float *made;              /* what one of them brings, at the host */
 };
 

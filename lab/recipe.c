@@ -486,7 +486,8 @@ bool recipe_is(const struct recipe *r, const json_t *identity)
     return json_equal(json_object_get(r->content, "gates"), json_object_get(identity, "gates")) &&
            had_plugins(r, json_object_get(identity, "plugins")) &&
            same_type(r->settings.type_k, json_object_get(identity, "type_k")) &&
-           same_type(r->settings.type_v, json_object_get(identity, "type_v"));
+           same_type(r->settings.type_v, json_object_get(identity, "type_v")) &&
+           r->settings.n_threads == json_integer_value(json_object_get(identity, "threads"));
 }
 
 int recipe_best(struct journal *j, const char *tier, const char *model, json_t **decision, struct hone_error *e)

@@ -403,7 +403,7 @@ static int run_phases(struct watch *a, struct hone_session *s, const struct sequ
         rc = hone_session_rewind(s, 0, 0, e);
     if (!rc)
         rc = prompt_and_decode(a, s, "second request", "its decode", &texts[2], n, e);
-    struct hone_error ignored;
+    struct hone_error ignored = {0};
     hone_session_rewind(s, 0, 0, &ignored);
     return rc;
 }

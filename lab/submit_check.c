@@ -319,6 +319,15 @@ static void check_gate(const json_t *gate, size_t i, json_t *list)
     gates_free(&g);
 }
 
+/* A gate of this kind among the words of a command line: not the name of a file that has the letters in it. */
+static bool has_gate(const char *flags, const char *kind)
+{
+    for (const char *at = flags; (at = strstr(at, kind)); at++)
+        if (at == flags || strchr(" '\"=;,", at[-1]))
+            return true;
+    return false;
+}
+
 static void check_gates(const json_t *p, json_t *list)
 {
     const json_t *gates = json_object_get(p, "gates");
@@ -326,7 +335,7 @@ static void check_gates(const json_t *p, json_t *list)
     json_t *one;
     size_t i;
     json_array_foreach(gates, i, one) check_gate(one, i, list);
-    if (diagnostic || strstr(flags, "debug.") || strstr(flags, "decline."))
+    if (diagnostic || has_gate(flags, "debug.") || has_gate(flags, "decline."))
         wrong(list, "diagnostics among its gates (%.60s): no speed with them is a result",
               diagnostic ? diagnostic : "in flags");
     json_array_foreach(json_object_get(p, "plugins"), i, one)

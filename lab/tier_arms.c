@@ -79,8 +79,8 @@ int tier_check_sides(struct judging *g)
 /* What a recipe's words may make different, and what follows from them. */
 static bool differs_by_recipe(const char *what)
 {
-    static const char *const names[] = {"recipe.gates", "type_k",   "type_v",      "n_threads", "kernels",
-                                        "fallbacks",    "declines", "gates_unfit", "backends",  "gpu_info"};
+    static const char *const names[] = {"recipe.gates", "recipe.threads", "type_k",      "type_v",   "n_threads", "kernels",
+                                        "fallbacks",    "declines",       "gates_unfit", "backends", "gpu_info"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (!strcmp(what, names[i]))
             return true;

@@ -85,6 +85,7 @@ static bool arm_is(const struct recipe *r, const json_t *arm)
         json_object_set(identity, "gates", gates);
         json_object_set(identity, "type_k", json_object_get(arm, "type_k"));
         json_object_set(identity, "type_v", json_object_get(arm, "type_v"));
+        json_object_set_new(identity, "threads", json_integer(strtol(text_of(arm, "recipe.threads"), NULL, 10)));
         if (plugins)
             json_object_set(identity, "plugins", plugins);
     }

@@ -194,7 +194,7 @@ int trace_run(struct trace *t, struct hone_session *s, const struct hone_model *
     }
     if (!rc)
         rc = find_collectives(t, s, e);
-    struct hone_error ignored;
+    struct hone_error ignored = {0};
     hone_session_rewind(s, 0, before, &ignored);
     free(tokens);
     if (rc)

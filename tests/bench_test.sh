@@ -54,6 +54,12 @@ assert len(md) == 8 and len({line.count("|") for line in md}) == 1
 END
 expect 0 '"roof_share": [0-9]' -m "$model" --no-journal -r 1 -p 4 -n 0 -o jsonl -t 1
 
+# A recipe's threads and types stand in for what the command line does not say.
+printf 'threads=1\ntype_k=q8_0\n' >"$dir/t.recipe"
+expect 0 '"type_k": "q8_0", "type_v": "f16"' -m "$model" --no-journal --no-verify --no-roof -r 1 -p 4 -n 0 -o jsonl --recipe "$dir/t.recipe"
+grep -q '"n_threads": 1,' "$dir/out" || { echo "bench: the recipe's threads were not taken"; failed=1; }
+expect 0 '"n_threads": 2,' -m "$model" --no-journal --no-verify --no-roof -r 1 -p 4 -n 0 -o jsonl -t 2 --recipe "$dir/t.recipe"
+
 # What fails is a row, the sweep goes on, the code says so, and JSON stays JSON.
 expect 1 '' -m "$dir/none.gguf,$model" --no-journal --no-roof -r 1 -p 4 -n 0 -d 0,2000000000 -o json
 python3 - "$dir/out" <<'END' || failed=1

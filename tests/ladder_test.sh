@@ -41,5 +41,6 @@ done
 }
 grep '"rung":"all local"' "$tmp/out" | grep -q '"devices":2' || { cat "$tmp/out" && echo "ladder: all local did not run on two devices" && exit 1; }
 tail -n 1 "$tmp/out" | grep '"rung":"one device"' | grep '"kind":"one device"' | grep -q '"devices":1' || { cat "$tmp/out" && echo "ladder: no one device beside two" && exit 1; }
-grep '"rung":"fuse.all_reduce_get_rows"' "$tmp/out" | grep -q 'never fires' && { echo "ladder: collectives were not there to be fused" && exit 1; }
+grep '"rung":"fuse.all_reduce_get_rows"' "$tmp/out" >"$tmp/rung" || { echo "ladder: no rung of fused collectives" && exit 1; }
+! grep -q 'never fires' "$tmp/rung" || { echo "ladder: collectives were not there to be fused" && exit 1; }
 echo "ladder: over two devices: all local, with one device beside"

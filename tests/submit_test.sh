@@ -56,6 +56,8 @@ spoilt 's/"quantisation": "[A-Za-z0-9_]*"/"quantisation": "f16"/' 'model.quantis
 spoilt 's/"gates": \[/"gates": ["debug.spin=5"/' 'diagnostics among its gates (debug.spin=5)'
 spoilt 's/"gates": \[/"gates": ["speed=11"/' 'gates\[0\] is no gate'
 spoilt 's/"flags": "/"flags": "HONE_SET=debug.spin=5 /' 'diagnostics among its gates (in flags)'
+sed 's/"flags": "/"flags": "-m \/src\/x-debug.d\/m.gguf /' good.json >named.json
+expect 0 'the payload holds' "$hone" submit --check named.json # letters in a file's name are no gate
 tr '\n' ' ' <good.json | sed 's/"journal": {[^}]*}/"journal": null/' >spoilt.json
 expect 1 'journal is missing, or no object' "$hone" submit --check spoilt.json
 

@@ -281,6 +281,12 @@ static void a_run_of_this_recipe_is_known(void **state)
     json_t *unsaid = json_pack("{s:[s], s:s, s:s}", "gates", "fuse.mlp=off", "type_k", "default", "type_v", "default");
     assert_true(recipe_is(&plain, unsaid)); /* an arm within a process */
     assert_false(recipe_is(&r, unsaid));
+    struct recipe one = parse_ok("fuse.mlp=off\nthreads=1"); /* a thread less is another recipe, and a handicap for a base */
+    assert_false(recipe_is(&one, unsaid));
+    json_object_set_new(unsaid, "threads", json_integer(1));
+    assert_true(recipe_is(&one, unsaid));
+    assert_false(recipe_is(&plain, unsaid));
+    recipe_free(&one);
     json_decref(unsaid);
     recipe_free(&plain);
     json_decref(same);

@@ -68,6 +68,7 @@ done
 expect 0 'is the best of any (run' "$hone" tier promote any my.recipe
 expect 0 'is the best of any already (run' "$hone" tier promote any my.recipe
 [ "$("$hone" journal list --kind tier -o jsonl | wc -l)" = 1 ] || fail "it was promoted twice"
+expect 0 'tier any: pass' "$hone" tier check any my.recipe
 
 record=$("$hone" journal list --kind verify --limit 1 -o jsonl | sed -n 's/.*"record": *"\([0-9a-f]*\)".*/\1/p')
 printf 'fuse.mlp=off | %s | slower on one machine\n' "$record" >denylist

@@ -158,8 +158,10 @@ static int file_read(const char *path, char **text, struct hone_error *e)
         return err_set(e, HONE_EINPUT, "cannot be opened: %s", strerror(errno));
     for (;;) {
         char *larger = room <= MAX_FILE ? realloc(all, room + 1) : NULL;
-        if (!larger)
+        if (!larger) {
+            room = size;
             break;
+        }
         all = larger;
         size_t got = fread(all + size, 1, room - size, f);
         size += got;
@@ -167,11 +169,11 @@ static int file_read(const char *path, char **text, struct hone_error *e)
             break;
         room *= 2;
     }
-    bool bad = ferror(f) || !all || room > MAX_FILE;
+    bool bad = ferror(f) || !all || size == room; /* full: no memory for more, or too large */
     fclose(f);
     if (bad || !size) {
         free(all);
-        return err_set(e, HONE_EINPUT, bad ? "cannot be read, or is larger than 64 MiB" : "is empty");
+        return err_set(e, HONE_EINPUT, bad ? "cannot be read: it is 64 MiB or larger, or there is no memory for it" : "is empty");
     }
     all[size] = 0;
     *text = all;
