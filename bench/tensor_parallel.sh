@@ -8,7 +8,8 @@
 #   bench/tensor_parallel.sh                               all three on synthetic llama3.2-1b Q4_0
 #   MODEL=model.gguf BLOCKS=24 bench/tensor_parallel.sh fused
 #
-# DEPTH=16 positions before the step; BLOCKS of each comparison (default: hone ab's); MORE: options for every `hone ab`, as --in-process. The
+# DEPTH=16 positions before the step; BLOCKS of each comparison (default: hone ab's); MORE: options for every `hone ab` (default --in-process: five
+# minutes in all, where a process for each sample, MORE=, takes an hour). The
 # samples of each part go to RESULTS/tensor_parallel_PART.jsonl (default docs/results), and from there into the journal; BLOCKS below the default are
 # a try, and stay out of both unless RESULTS is given. A row for each comparison comes last. Exit code 1: a comparison gave no result.
 set -eu
@@ -16,7 +17,7 @@ cd "$(dirname "$0")/.."
 hone=${B:-build}/hone
 CACHE=${CACHE:-${HONE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hone}}
 model=${MODEL:-$CACHE/synth-1b-Q4_0.gguf} depth=${DEPTH:-16} blocks=${BLOCKS:-0} plans=${PLANS:-5}
-results=${RESULTS:-}
+results=${RESULTS:-} more=${MORE---in-process}
 [ -n "$results" ] || [ "$blocks" != 0 ] || results=docs/results
 [ -f "$model" ] || [ -n "${MODEL:-}" ] || "$hone" synth llama3.2-1b Q4_0 "$model" >&2
 dir=$(mktemp -d)
@@ -33,7 +34,7 @@ compare() { # part, hypothesis, option...
     echo "== $part: $why" >&2
     rc=0
     # shellcheck disable=SC2086
-    "$hone" ab -m "$model" -d "$depth" --blocks "$blocks" "$@" ${MORE:-} --journal "$dir/$part.db" --hypothesis "$why" -o jsonl >"$dir/$part.json" || rc=$?
+    "$hone" ab -m "$model" -d "$depth" --blocks "$blocks" "$@" $more --journal "$dir/$part.db" --hypothesis "$why" -o jsonl >"$dir/$part.json" || rc=$?
     if [ $rc != 0 ]; then
         echo "$part: exit code $rc" | tee -a "$dir/notes" >&2
         failed=1
