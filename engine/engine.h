@@ -53,12 +53,13 @@ size_t session_value_bytes(const struct hone_session *s);
 int session_ranks(const struct hone_session *s);
 const struct shard *session_shard(const struct hone_session *s);
 int session_rank(const struct hone_session *s);
-/* What a rank of this process has: bytes of weights that are its own, and of those that all ranks share; cells, states, values with scratch. */
+/* What a rank has: bytes of weights that are its own, and of those that all ranks share; cells, states, values with scratch. */
 struct rank_memory {
     char device[24]; /* "cpu", "cuda0" */
     int threads;
     double weights, mirrored;
-    size_t kv, states, values; /* of a rank in another process not known: 0 */
+    size_t kv, states;
+    size_t values; /* of a rank in another process not known: 0 */
     bool here;                 /* in this process */
 };
 void session_rank_memory(const struct hone_session *s, int rank, struct rank_memory *m);

@@ -8,6 +8,7 @@
  * and the message then could not say which -ngl would fit. */
 #include "engine/places.h"
 
+#include "engine/split_words.h"
 #include "graph/weights.h"
 
 #include <ctype.h>
@@ -47,19 +48,27 @@ static int place_add(struct places *p, const struct backend *b, int device, stru
     return 0;
 }
 
-/* Every device on which a kernel could run. */
-static int add_all(struct places *p, struct hone_error *e)
+bool places_nth(int i, const struct backend **backend, int *device)
 {
-    int n_backends, n_kernels, rc = 0;
+    int n_backends, n_kernels;
     const struct backend *const *list = backend_list(&n_backends);
     for (int b = 0; b < n_backends; b++) {
-        if (list[b]->host)
-            continue;
         list[b]->kernels(&n_kernels);
-        for (int i = 0; n_kernels && i < list[b]->n_devices() && !rc; i++)
-            if (list[b]->features(i))
-                rc = place_add(p, list[b], i, e);
+        for (*device = 0; !list[b]->host && n_kernels && *device < list[b]->n_devices(); ++*device)
+            if (list[b]->features(*device) && !i--) {
+                *backend = list[b];
+                return true;
+            }
     }
+    return false;
+}
+
+static int add_all(struct places *p, struct hone_error *e)
+{
+    const struct backend *b;
+    int device, rc = 0;
+    for (int i = 0; !rc && places_nth(i, &b, &device); i++)
+        rc = place_add(p, b, device, e);
     return rc;
 }
 
@@ -98,34 +107,30 @@ static int add_devices(struct places *p, const char *devices, struct hone_error 
         return add_all(p, e);
     if (!strcmp(devices, "none"))
         return 0;
-    int rc = 0;
-    for (const char *w = devices; *w && !rc; w += strspn(w, ",/ ")) {
-        size_t n = strcspn(w, ",/ ");
-        bool host = n >= 3 && !strncmp(w, "cpu", 3) && (n == 3 || w[3] == ':'); /* it is there anyway */
-        rc = host ? 0 : add_named(p, w, n, e);
-        w += n;
-    }
+    const char *words[SPLIT_MOST];
+    size_t sizes[SPLIT_MOST];
+    int threads, rc = 0, n = split_list(devices, words, sizes, SPLIT_MOST);
+    if (n < 0)
+        return err_set(e, HONE_EUSAGE, "-dev %.80s: devices with a comma between, at most %d", devices, SPLIT_MOST);
+    for (int i = 0; i < n && !rc; i++)
+        if (!split_cpu(words[i], sizes[i], &threads)) /* the host is there anyway */
+            rc = add_named(p, words[i], sizes[i], e);
     return rc;
 }
 
 /* Shares of the devices, summing to 1. */
 static int read_split(const struct places *p, const char *text, double *share, struct hone_error *e)
 {
-    int n = p->placement.n - 1, given = 0;
-    double sum = 0;
-    for (const char *w = text; w && *w;) {
-        char *end;
-        double x = strtod(w, &end);
-        if (end == w || !(x >= 0 && x < 1e9) || (given >= n && x > 0))
-            return err_set(e, HONE_EUSAGE, "-ts %.60s: a share for each of %d device(s), zero or more", text, n);
-        if (given < n)
-            share[given++] = x;
-        sum += x;
-        w = end + strspn(end, ",/ ");
+    double shares[SPLIT_MOST] = {0}, sum = 0;
+    int n = p->placement.n - 1, given, rc = split_shares(text, shares, &given, e);
+    for (int i = 0; i < given && !rc; i++) {
+        sum += shares[i];
+        if (i >= n && shares[i] > 0)
+            rc = err_set(e, HONE_EUSAGE, "-ts %.60s: a share for each of %d device(s), zero or more", text, n);
     }
     for (int i = 0; i < n; i++)
-        share[i] = sum > 0 ? (i < given ? share[i] / sum : 0) : 1.0 / n;
-    return 0;
+        share[i] = sum > 0 ? (i < given ? shares[i] / sum : 0) : 1.0 / n;
+    return rc;
 }
 
 /* The last n layers, the output behind them counting as one, in order over the devices. */
@@ -187,8 +192,6 @@ int places_open(struct places *p, const struct model *m, const struct places_opt
 
 void places_close(struct places *p)
 {
-    if (p->host_values)
-        p->placement.list[1].backend->api->host_free(p->host_values);
     for (int i = 1; i < p->placement.n; i++) {
         const struct place *at = &p->placement.list[i];
         at->backend->api->free(at->device, p->values[i].data);
@@ -198,23 +201,6 @@ void places_close(struct places *p)
     free(p->kv);
     free(p->states);
     *p = (struct places){0};
-}
-
-int places_reserve(struct places *p, const struct plan *plan, struct hone_error *e)
-{
-    for (int i = 1; plan->placement && i < p->placement.n; i++) {
-        const struct place *at = &p->placement.list[i];
-        struct buffer *b = &p->values[i];
-        void *data;
-        if (plan->places[i].bytes <= b->bytes)
-            continue;
-        if (at->backend->api->alloc(at->device, plan->places[i].bytes, &data, e))
-            return err_prefix(e, "a step's values");
-        at->backend->api->free(at->device, b->data);
-        b->data = data;
-        b->bytes = plan->places[i].bytes;
-    }
-    return 0;
 }
 
 /* The places that weight w is read at, from its name, as a bit each. */

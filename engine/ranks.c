@@ -16,7 +16,6 @@
  * starts between steps (another session's threads, say) must not be. */
 #include "engine/ranks.h"
 
-#include "base/mmap.h"
 #include "engine/follow.h"
 
 #include <stdio.h>
@@ -180,7 +179,6 @@ void ranks_free(struct ranks *r)
     ranks_devices_close(r);
     for (int i = 0; i < r->n_others; i++) {
         pool_free(r->others[i].pool);
-        free(r->others[i].scratch);
     }
     cut_put(r->cut);
     free(r->cpus);
@@ -320,7 +318,7 @@ int ranks_plan(struct ranks *r, const struct plan *own, struct rank_step *others
         o.placement = &k->places.placement;
         rc = plan_create(&others[i].plan, &others[i].graph, &o, e);
         if (!rc)
-            rc = rank_reserve(k, others[i].plan, e);
+            rc = room_reserve(&k->room, &k->places, others[i].plan, pool_size(k->pool), e);
         if (!rc && !o.dry)
             rc = plan_settle(others[i].plan, k->pool, e);
         if (rc)
@@ -335,10 +333,18 @@ void ranks_release(const struct ranks *r, struct rank_step *others)
         plan_release(others[i].plan);
 }
 
-void ranks_bind(struct ranks *r, struct rank_step *others)
+bool ranks_hold(const struct ranks *r, const struct rank_step *others)
+{
+    bool hold = true;
+    for (int i = 0; i < r->n_others; i++)
+        hold &= room_holds(&r->others[i].room, &r->others[i].places, others[i].plan);
+    return hold;
+}
+
+void ranks_bind(const struct ranks *r, struct rank_step *others)
 {
     for (int i = 0; i < r->n_others; i++)
-        rank_bind(&r->others[i], others[i].plan);
+        room_bind(&r->others[i].room, &r->others[i].places, others[i].plan);
 }
 
 bool ranks_current(const struct ranks *r, const struct rank_step *others)
@@ -375,8 +381,8 @@ static void run_rank(void *arg, int ith, int nth)
     if (ith) {
         const struct rank *k = &j->r->others[ith - 1];
         run.pool = k->pool;
-        run.scratch = k->scratch;
-        run.scratch_stride = k->scratch_stride;
+        run.scratch = k->room.scratch;
+        run.scratch_stride = k->room.scratch_stride;
         run.observer = k->observer;
     } else {
         run = *j->run;

@@ -12,6 +12,7 @@
 #include "engine/cuts.h"
 #include "engine/kv.h"
 #include "engine/places.h"
+#include "engine/room.h"
 #include "engine/states.h"
 #include "graph/plan.h"
 
@@ -49,8 +50,7 @@ struct rank {
     const struct observer *observer; /* NULL: none */
     struct kv kv;         /* its tensors alone: the map is the session's */
     struct states states; /* the same */
-    void *values, *scratch; /* of the host */
-    size_t value_bytes, scratch_stride;
+    struct room room;
 };
 
 struct ranks {
@@ -98,8 +98,9 @@ int ranks_plan(struct ranks *r, const struct plan *own, struct rank_step *others
                struct hone_error *e);
 /* Gives back what was captured of a step that goes. */
 void ranks_release(const struct ranks *r, struct rank_step *others);
-/* Addresses of the others' values: to be called for each kept step after ranks_plan, which may have moved them. */
-void ranks_bind(struct ranks *r, struct rank_step *others);
+/* Addresses of the others' values: for each kept step that they still have room for after ranks_plan, which may have moved them. */
+bool ranks_hold(const struct ranks *r, const struct rank_step *others);
+void ranks_bind(const struct ranks *r, struct rank_step *others);
 bool ranks_current(const struct ranks *r, const struct rank_step *others);
 bool ranks_stale(const struct ranks *r, struct rank_step *others);
 
@@ -143,9 +144,6 @@ struct ranks_need {
 };
 /* Whether that and the weights of all ranks fit the free memory of their devices; HONE_ERESOURCE says what each lacks. */
 int ranks_fit(const struct ranks *r, const struct model *m, const struct ranks_need *need, struct hone_error *e);
-/* Room for a plan's values at the host and on the rank's device. */
-int rank_reserve(struct rank *k, const struct plan *p, struct hone_error *e);
-void rank_bind(const struct rank *k, struct plan *p);
 /* Collectives in kernels against sums on the host, on all ranks at once. */
 int ranks_devices_test(struct ranks *r, struct hone_error *e);
 /* Before a step on devices that are crowded. */

@@ -12,10 +12,10 @@
 #include "engine/ranks.h"
 
 #include "base/log.h"
-#include "base/mmap.h"
 #include "base/rng.h"
 #include "graph/weights.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,10 +122,7 @@ void ranks_devices_close(struct ranks *r)
         k->link = NULL;
         kv_free(&k->kv);
         states_free(&k->states);
-        if (places_on_device(&k->places))
-            k->places.placement.list[1].backend->api->host_free(k->values);
-        else
-            pages_free(k->values, k->value_bytes);
+        room_free(&k->room, &k->places);
         places_close(&k->places);
     }
 }
@@ -185,52 +182,6 @@ int ranks_fit(const struct ranks *r, const struct model *m, const struct ranks_n
     return 0;
 }
 
-static int host_block(struct rank *k, size_t bytes, struct hone_error *e)
-{
-    const struct device_api *api = places_on_device(&k->places) ? k->places.placement.list[1].backend->api : NULL;
-    void *block = NULL;
-    if (!api)
-        block = pages_alloc(bytes);
-    else if (!api->host_alloc(bytes, &block, e))
-        memset(block, 0, bytes);
-    if (!block)
-        return err_set(e, HONE_ERESOURCE, "no memory for a step's values: %.1f MiB", (double)bytes / 0x1p20);
-    if (api)
-        api->host_free(k->values);
-    else
-        pages_free(k->values, k->value_bytes);
-    k->values = block;
-    k->value_bytes = bytes;
-    return 0;
-}
-
-int rank_reserve(struct rank *k, const struct plan *p, struct hone_error *e)
-{
-    int rc = p->value_bytes > k->value_bytes ? host_block(k, p->value_bytes, e) : 0;
-    if (!rc)
-        rc = places_reserve(&k->places, p, e);
-    size_t stride = (p->scratch_bytes + 63) / 64 * 64;
-    if (!rc && (stride > k->scratch_stride || !k->scratch)) {
-        void *scratch = aligned_alloc(64, (stride + 64) * (size_t)pool_size(k->pool));
-        if (!scratch)
-            return err_set(e, HONE_ERESOURCE, "no memory for scratch: %.1f MiB a thread", (double)stride / 0x1p20);
-        free(k->scratch);
-        k->scratch = scratch;
-        k->scratch_stride = stride;
-    }
-    return rc;
-}
-
-/* Only what has moved: a plan that stays where it is keeps its captures. */
-void rank_bind(const struct rank *k, struct plan *p)
-{
-    if (p->block != k->values)
-        plan_bind(p, k->values);
-    for (int i = 1; p->placement && i < p->placement->n; i++)
-        if (p->places[i].block.data != k->places.values[i].data)
-            plan_bind_place(p, i, k->places.values[i].data);
-}
-
 /* ---- before a step */
 
 struct preparing {
@@ -247,7 +198,7 @@ static void prepare_rank(void *arg, int ith, int nth)
     (void)nth;
     if (ith) {
         const struct rank *k = &j->r->others[ith - 1];
-        run = (struct run){.pool = k->pool, .scratch = k->scratch, .scratch_stride = k->scratch_stride};
+        run = (struct run){.pool = k->pool, .scratch = k->room.scratch, .scratch_stride = k->room.scratch_stride};
     }
     run.link = rank_link(j->r, ith);
     j->r->errors[ith] = (struct hone_error){0};
@@ -280,6 +231,7 @@ struct tester {
     struct ranks *r;
     float **host, **device; /* by rank: 2 x TEST_MOST of the host, x and what is wanted; 3 x of the device: x, x and the sum */
     bool alone;
+    atomic_int first; /* one more than the rank that was the first to fail: the others only miss it */
 };
 
 static float drawn(struct rng *r)
@@ -328,8 +280,8 @@ static int test_once(const struct tester *t, int i, int count, const struct kern
         rc = api->select(at->device, e);
     if (!rc && (rc = k->run(&exec, &node)))
         err_set(e, rc, "%s", api->why());
-    if (!rc)
-        rc = api->synchronise(at->device, at->stream, e);
+    int done = api->synchronise(at->device, at->stream, rc ? NULL : e); /* in any case: the memory is about to go */
+    rc = rc ? rc : done;
     if (!rc && exec.link)
         rc = api->links->check(exec.link, e);
     if (!rc)
@@ -344,7 +296,8 @@ static int test_once(const struct tester *t, int i, int count, const struct kern
 
 static void test_rank(void *arg, int ith, int nth)
 {
-    const struct tester *t = arg;
+    struct tester *t = arg;
+    int none = 0;
     struct hone_error *e = &t->r->errors[ith];
     const struct backend *b = device_of(t->r, ith)->backend;
     int n_kernels, rc = 0, count = 0;
@@ -356,6 +309,8 @@ static void test_rank(void *arg, int ith, int nth)
              s < (t->alone ? 1 : N_TEST_SIZES) && !rc && kernels[k]->op == OP_ALL_REDUCE && !kernels[k]->by_name_only; s++)
             rc = test_once(t, ith, count++, kernels[k], test_sizes[s], e);
     t->r->codes[ith] = rc;
+    if (rc)
+        atomic_compare_exchange_strong(&t->first, &none, ith + 1);
     if (rc && !t->alone)
         b->api->links->abort(rank_link(t->r, ith));
 }
@@ -368,9 +323,9 @@ static int test_all(struct tester *t, struct hone_error *e)
     for (int round = 0; round < 2 && !rc; round++) {
         t->alone = !round;
         pool_run(r->leaders, test_rank, t);
-        for (int i = 0; i <= r->n_others && !rc; i++)
-            if (r->codes[i])
-                rc = err_set(e, r->codes[i], "ranks on devices: self-test, rank %d: %s", i, r->errors[i].message);
+        int i = atomic_load(&t->first) - 1;
+        if (i >= 0)
+            rc = err_set(e, r->codes[i], "ranks on devices: self-test, rank %d: %s", i, r->errors[i].message);
     }
     return rc;
 }

@@ -1,10 +1,10 @@
-/* ranks_spec.c: what -sm, -ts and --device say about ranks, as one answer or one refusal.
+/* ranks_spec.c: what -sm, -ts, -dev and -t say about ranks, as one answer or one refusal.
  *
  *   -sm tensor -ts 1/1            two groups of threads with equal shares; -t is shared out evenly among them
- *   -sm tensor -dev cpu:2,cpu:1   two groups, of two threads and of one; their shares go by their threads unless -ts says
- * otherwise -sm layer  -ts 3/1            the same, each with its own layers -sm tensor -dev cuda0,cuda1   two GPUs, with equal
- * shares unless -ts says otherwise -sm tensor -dev cuda0,cuda0   two ranks on one GPU, each with streams and memory of its own:
- * to try a split without a second
+ *   -sm tensor -dev cpu:2,cpu:1   two groups, of two threads and of one; their shares go by their threads unless -ts says otherwise
+ *   -sm layer  -ts 3/1            the same, each with its own layers
+ *   -sm tensor -dev cuda0,cuda1   two GPUs, with equal shares unless -ts says otherwise
+ *   -sm tensor -dev cuda0,cuda0   two ranks on one GPU, each with streams and memory of its own: to try a split without a second
  *
  * A comma does what a slash does. A device is "cpu", with or without a number of threads, or one of another backend's, as often
  * as it is to have ranks. Without -dev all GPUs are taken where there are two or more, and as many as shares; else groups of
@@ -15,10 +15,13 @@
 
 #include "base/cpu.h"
 #include "engine/places.h"
+#include "engine/split_words.h"
 #include "hone.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+_Static_assert((int)SPLIT_MOST == (int)SHARD_MAX_RANKS, "a share for each rank");
 
 static bool empty(const char *text)
 {
@@ -39,66 +42,29 @@ static int mode_read(struct ranks_spec *s, const char *word, struct hone_error *
     return 0;
 }
 
-/* The words of a list, by commas or slashes: how many; -1: an empty one, or too many. */
-static int list_split(const char *list, const char **words, size_t *sizes)
-{
-    int n = 0;
-    for (const char *p = list;; p++) {
-        size_t size = strcspn(p, ",/");
-        if (!size || n == SHARD_MAX_RANKS)
-            return -1;
-        words[n] = p;
-        sizes[n++] = size;
-        p += size;
-        if (!*p)
-            return n;
-    }
-}
-
+/* Each rank must have something: a share of zero is none here. */
 static int shares_read(struct ranks_spec *s, const char *list, int *n, struct hone_error *e)
 {
-    const char *words[SHARD_MAX_RANKS];
-    size_t sizes[SHARD_MAX_RANKS];
-    *n = list_split(list, words, sizes);
-    if (*n < 0)
-        return err_set(e, HONE_EUSAGE, "-ts %.80s: numbers with a slash between, at most %d", list, SHARD_MAX_RANKS);
-    for (int i = 0; i < *n; i++) {
-        char *end;
-        s->shares[i] = strtod(words[i], &end);
-        if (*n == 1 && !*end && s->shares[i] == 0) { /* llama.cpp's word for none */
-            *n = 0;
-            return 0;
-        }
-        if (end != words[i] + sizes[i] || !(s->shares[i] > 0) || !(s->shares[i] < 1e9))
-            return err_set(e, HONE_EUSAGE, "-ts %.80s: '%.*s' is no share above 0", list, (int)(sizes[i] < 40 ? sizes[i] : 40),
-                           words[i]);
+    double shares[SPLIT_MOST];
+    int rc = split_shares(list, shares, n, e);
+    for (int i = 0; i < *n && !rc; i++) {
+        s->shares[i] = shares[i];
+        if (!(shares[i] > 0))
+            rc = err_set(e, HONE_EUSAGE, "-ts %.80s: '%g' is no share above 0", list, shares[i]);
     }
-    return 0;
-}
-
-/* "cpu" or "cpu:N": whether it is one. */
-static bool threads_read(const char *word, size_t size, int *threads)
-{
-    char *end = (char *)(uintptr_t)word + size;
-    long n = 0;
-    if (size > 4 && !strncmp(word, "cpu:", 4))
-        n = strtol(word + 4, &end, 10);
-    else if (size != 3 || strncmp(word, "cpu", 3) != 0)
-        return false;
-    *threads = (int)n;
-    return end == word + size && n >= 0 && n <= 1024 && (size == 3 || n);
+    return rc;
 }
 
 static int devices_read(struct ranks_spec *s, const char *list, int *n, struct hone_error *e)
 {
     const char *words[SHARD_MAX_RANKS];
     size_t sizes[SHARD_MAX_RANKS];
-    *n = list_split(list, words, sizes);
+    *n = split_list(list, words, sizes, SHARD_MAX_RANKS);
     if (*n < 0)
         return err_set(e, HONE_EUSAGE, "-dev %.80s: devices with a comma between, at most %d", list, SHARD_MAX_RANKS);
     for (int i = 0; i < *n; i++) {
         struct rank_at *at = &s->at[i];
-        if (threads_read(words[i], sizes[i], &s->threads[i]))
+        if (split_cpu(words[i], sizes[i], &s->threads[i]))
             continue;
         bool cpu = sizes[i] >= 3 && !strncmp(words[i], "cpu", 3);
         if (cpu || !places_device(words[i], sizes[i], &at->backend, &at->device))
@@ -114,16 +80,9 @@ static int devices_read(struct ranks_spec *s, const char *list, int *n, struct h
 static void devices_find(struct ranks_spec *s, int n_shares, int *n)
 {
     struct rank_at found[SHARD_MAX_RANKS];
-    int n_backends, n_kernels, all = 0, most = n_shares ? n_shares : SHARD_MAX_RANKS;
-    const struct backend *const *list = backend_list(&n_backends);
-    for (int b = 0; b < n_backends; b++) {
-        if (list[b]->host)
-            continue;
-        list[b]->kernels(&n_kernels);
-        for (int i = 0; n_kernels && i < list[b]->n_devices() && all < most; i++)
-            if (list[b]->features(i))
-                found[all++] = (struct rank_at){list[b], i};
-    }
+    int all = 0, most = n_shares ? n_shares : SHARD_MAX_RANKS;
+    while (all < most && places_nth(all, &found[all].backend, &found[all].device))
+        all++;
     if (all < 2 || all < n_shares)
         return;
     memcpy(s->at, found, (size_t)all * sizeof *found);
@@ -176,9 +135,8 @@ int ranks_spec_read(struct ranks_spec *s, const struct hone_session_params *p, s
     int rc = mode_read(s, p->split_mode, e), n_shares = 0, n_devices = 0;
     if (rc || s->n == 1)
         return rc;
-    bool named = !empty(p->devices) && strcmp(p->devices, "auto") != 0 && strcmp(p->devices, "none") != 0,
-         shares = !empty(p->tensor_split) && strcmp(p->tensor_split, "0") != 0;
-    if (shares && shares_read(s, p->tensor_split, &n_shares, e))
+    bool named = !empty(p->devices) && strcmp(p->devices, "auto") != 0 && strcmp(p->devices, "none") != 0;
+    if (shares_read(s, p->tensor_split, &n_shares, e))
         return e->code;
     if (follow_comm())
         return processes_read(s, p, named, n_shares, e);

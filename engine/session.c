@@ -12,7 +12,6 @@
 
 #include "backends/backend.h"
 #include "base/cpu.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/mmap.h"
 
@@ -66,6 +65,17 @@ static char *gates_text(const struct gates *g)
     return text;
 }
 
+/* Ranks that are processes run on their threads: whoever has GPUs too must not take them for used. */
+static void warn_of_idle(const struct hone_session_params *p)
+{
+    const struct backend *b;
+    int n = 0, device;
+    while (p->n_gpu_layers && places_nth(n, &b, &device))
+        n++;
+    if (n && comm_rank(follow_comm()) == 0)
+        log_line(LOG_WARN, "%d GPU(s) here stay idle: ranks that mpirun started run on their threads (without it -sm tensor takes the GPUs)", n);
+}
+
 /* The other ranks, where there are any; n_threads becomes the session's own share. `asked`: what it was before the default. */
 static int session_ranks_open(struct hone_session *s, int asked, struct hone_error *e)
 {
@@ -74,6 +84,8 @@ static int session_ranks_open(struct hone_session *s, int asked, struct hone_err
     int rc = ranks_spec_read(&spec, p, e);
     if (rc || spec.n < 2)
         return rc;
+    if (follow_comm())
+        warn_of_idle(p);
     char *gates = gates_text(&s->gates);
     told.n_threads = asked;
     rc = gates ? follow_create(s->model->gguf->path, &told, gates, &s->followed, e) : err_set(e, HONE_ERESOURCE, "no memory for a session");
@@ -88,17 +100,16 @@ static int session_ranks_open(struct hone_session *s, int asked, struct hone_err
 /* Over processes: whether all could, and have the same. */
 static int session_agree(struct hone_session *s, int rc, const struct hone_error *own, struct hone_error *e)
 {
-    static const char *const what[] = {"the build of hone", "the processors' features (--mask makes them alike)", "the model's file", "the split"};
+    static const char *const what[] = {"the processors' features (--mask makes them alike)", "the model's file", "the split"};
     enum { N = sizeof what / sizeof *what };
     uint64_t facts[N] = {0};
     struct comm *world = follow_comm();
     if (!world || (comm_rank(world) == 0 && !s->followed))
         return rc ? err_set(e, own->code, "%s", own->message) : 0;
     if (!rc && s->ranks) {
-        facts[0] = hash64(hone_build(), strlen(hone_build()));
-        facts[1] = cpu_features();
-        facts[2] = session_model_id(s->model);
-        facts[3] = shard_hash(s->ranks->cut->shard);
+        facts[0] = cpu_features();
+        facts[1] = session_model_id(s->model);
+        facts[2] = shard_hash(s->ranks->cut->shard);
     }
     return follow_agree(rc, own, "creating a session", facts, what, N, e);
 }
@@ -113,11 +124,13 @@ static int check_plugins(const struct settings *s, const char *recipe, struct ho
     return 0;
 }
 
-/* Which devices take layers. Ranks have places of their own (ranks_create). */
+/* Which devices take layers. Ranks have places of their own (ranks_create); a session that is not split has what it would have alone, under
+ * mpirun too. */
 static int session_places(struct hone_session *s, struct hone_error *e)
 {
     const struct hone_session_params *p = &s->params;
-    bool ranks = follow_comm() || (p->split_mode && !strcmp(p->split_mode, "tensor"));
+    bool split = p->split_mode && *p->split_mode && strcmp(p->split_mode, "none") != 0;
+    bool ranks = split && (follow_comm() || !strcmp(p->split_mode, "tensor"));
     struct places_options o = {.devices = p->devices, .n_gpu_layers = ranks ? 0 : p->n_gpu_layers, .tensor_split = p->tensor_split,
                                .gates = &s->gates, .all_reference = gates_all_reference(&s->gates)};
     return places_open(&s->places, s->model, &o, e);
@@ -245,10 +258,8 @@ void hone_session_free(struct hone_session *s)
     kv_free(&s->kv);
     states_free(&s->states);
     gates_free(&s->gates);
-    if (s->values != s->places.host_values)
-        pages_free(s->values, s->value_bytes);
+    room_free(&s->room, &s->places);
     places_close(&s->places);
-    free(s->scratch);
     free(s->logits);
     free(s);
 }

@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "engine/places.h"
 #include "engine/ranks.h"
+#include "engine/room.h"
 #include "engine/settings.h"
 #include "graph/fuse.h"
 
@@ -46,10 +47,7 @@ struct hone_session {
     struct planned plans[MAX_PLANS];
     uint64_t clock;
     int64_t graphs; /* steps run */
-    void *values;
-    size_t value_bytes;
-    void *scratch;
-    size_t scratch_stride;
+    struct room room;
     float *logits;
     const float *view; /* where the logits of the last eval lie in the block of values instead, which a device wrote; or NULL */
     size_t n_logits, cap_logits; /* rows */

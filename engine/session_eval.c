@@ -85,7 +85,7 @@ static int eval_chunk(struct hone_session *s, const struct hone_token *tokens, c
         inputs_set(s, &p->others[i].in, tokens, positions, n);
     struct observer with_progress = {progress, progress_before, progress_after};
     bool watched = progress && !p->plan->placement; /* nodes of a device are not waited for one by one, only to say how far they are */
-    struct run run = {.pool = s->pool, .scratch = s->scratch, .scratch_stride = s->scratch_stride, .cancel = &s->cancel,
+    struct run run = {.pool = s->pool, .scratch = s->room.scratch, .scratch_stride = s->room.scratch_stride, .cancel = &s->cancel,
                       .observer = watched ? &with_progress : s->observer};
     s->graphs++;
     int64_t start = clock_ns();

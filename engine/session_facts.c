@@ -1,11 +1,10 @@
 /* session_facts.c: what the lab asks of a session, and the two things that it sets: whom runs are shown to, and that a session only
- * plans. Memory is of all ranks in this process; of ranks in others their weights alone are known, which every process works out
- * from the split. */
+ * plans. Sums of memory are of all ranks in this process; what ranks in others keep, but for their values, every process works out from the
+ * split. */
 #include "engine/session.h"
 
 #include "engine/follow.h"
 
-#include <stdio.h>
 
 const struct decline *session_declines(const struct hone_session *s)
 {
@@ -75,26 +74,37 @@ const struct comm *session_comm(const struct hone_session *s)
     return s->ranks ? s->ranks->comm : NULL;
 }
 
+/* What a rank in another process keeps, worked out from the split as that process does; its values are its own to know. */
+static void memory_elsewhere(const struct hone_session *s, int rank, struct rank_memory *m)
+{
+    const struct model *theirs = ranks_model(s->ranks, rank);
+    m->here = false;
+    m->threads = s->ranks->spec.threads[rank];
+    m->kv = kv_bytes(theirs, s->kv.format_k, s->kv.format_v, s->kv.n_cells);
+    m->states = states_bytes(theirs, s->params.n_seq, s->params.n_snapshots);
+    m->values = 0;
+}
+
 void session_rank_memory(const struct hone_session *s, int rank, struct rank_memory *m)
 {
     const struct places *places = &s->places;
+    int other = s->ranks ? rank - s->ranks->first - 1 : -1;
     *m = (struct rank_memory){.here = true, .threads = s->params.n_threads, .kv = s->kv.bytes, .states = s->states.bytes,
-                              .values = s->value_bytes + s->scratch_stride * (size_t)s->params.n_threads};
+                              .values = room_bytes(&s->room, places), .device = "cpu"};
     if (s->ranks)
         shard_bytes(s->ranks->cut->shard, rank, &m->weights, &m->mirrored);
-    if (s->ranks && rank != s->ranks->first && (rank < s->ranks->first || rank > s->ranks->first + s->ranks->n_others)) {
-        *m = (struct rank_memory){.threads = s->ranks->spec.threads[rank], .weights = m->weights, .mirrored = m->mirrored};
-    } else if (s->ranks && rank > s->ranks->first) {
-        const struct rank *k = &s->ranks->others[rank - s->ranks->first - 1];
+    if (s->ranks && rank != s->ranks->first && (other < 0 || other >= s->ranks->n_others)) {
+        memory_elsewhere(s, rank, m);
+        return;
+    }
+    if (s->ranks && other >= 0) {
+        const struct rank *k = &s->ranks->others[other];
         places = &k->places;
         m->threads = pool_size(k->pool);
         m->kv = k->kv.bytes;
         m->states = k->states.bytes;
-        m->values = k->value_bytes + k->scratch_stride * (size_t)m->threads;
+        m->values = room_bytes(&k->room, places);
     }
-    for (int i = 1; i < places->placement.n; i++)
-        m->values += places->values[i].bytes;
-    snprintf(m->device, sizeof m->device, "cpu");
     if (places_on_device(places))
         place_name(&places->placement, 1, m->device, sizeof m->device);
 }

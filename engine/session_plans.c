@@ -7,7 +7,6 @@
 #include "engine/session.h"
 
 #include "backends/backend.h"
-#include "base/mmap.h"
 #include "engine/follow.h"
 #include "graph/fuse.h"
 #include "graph/weights.h"
@@ -25,79 +24,32 @@ void planned_free(struct planned *p)
     *p = (struct planned){0};
 }
 
-/* The blocks of devices for a plan's values; a larger one means new addresses for all plans. */
-static int reserve_places(struct hone_session *s, const struct plan *p, struct hone_error *e)
-{
-    for (int i = 1; i < s->places.placement.n; i++) {
-        const struct place *at = &s->places.placement.list[i];
-        struct buffer *b = &s->places.values[i];
-        if (!p->placement || p->places[i].bytes <= b->bytes)
-            continue;
-        at->backend->api->free(at->device, b->data); /* the old one first: a device's memory may be just enough for one */
-        b->bytes = 0;
-        int rc = at->backend->api->alloc(at->device, p->places[i].bytes, &b->data, e);
-        for (int k = 0; k < MAX_PLANS; k++)
-            if (s->plans[k].plan && s->plans[k].plan->placement)
-                plan_bind_place(s->plans[k].plan, i, b->data);
-        if (rc) {
-            for (int k = 0; k < MAX_PLANS; k++) /* they have lost their memory */
-                if (s->plans[k].plan)
-                    planned_free(&s->plans[k]);
-            return err_prefix(e, "a step's values");
-        }
-        b->bytes = p->places[i].bytes;
-    }
-    return 0;
-}
-
-/* The host's block, in memory that devices copy fast where there are any. */
-static void *values_alloc(struct hone_session *s, size_t bytes, struct hone_error *e)
-{
-    void *block = NULL;
-    if (s->places.placement.n < 2)
-        block = pages_alloc(bytes);
-    else if (!s->places.placement.list[1].backend->api->host_alloc(bytes, &block, e))
-        memset(block, 0, bytes);
-    if (!block)
-        err_set(e, HONE_ERESOURCE, "no memory for a step's values: %.1f MiB", (double)bytes / 0x1p20);
-    return block;
-}
-
-/* Room for a plan's values and scratch; a larger block means new addresses for all plans. */
+/* Room for a plan that is about to be kept. Logits that were left where the last step wrote them are copied out before it moves. */
 static int session_reserve(struct hone_session *s, const struct plan *p, struct hone_error *e)
 {
-    int rc = reserve_places(s, p, e);
-    if (rc)
-        return rc;
-    if (p->value_bytes > s->value_bytes) {
-        void *block = values_alloc(s, p->value_bytes, e);
-        if (!block)
-            return HONE_ERESOURCE;
-        if (s->view)
-            memcpy(s->logits, s->view, s->n_logits * (size_t)s->model->n_vocab * sizeof *s->logits);
+    if (s->view && p->value_bytes > s->room.value_bytes) {
+        memcpy(s->logits, s->view, s->n_logits * (size_t)s->model->n_vocab * sizeof *s->logits);
         s->view = NULL;
-        if (s->places.placement.n < 2) {
-            pages_free(s->values, s->value_bytes);
-        } else {
-            s->places.placement.list[1].backend->api->host_free(s->places.host_values);
-            s->places.host_values = block;
+    }
+    return room_reserve(&s->room, &s->places, p, s->params.n_threads, e);
+}
+
+/* After room was made, or could not be made, for one plan more: those that are kept get the addresses of now; those that have lost
+ * their place go. */
+static void plans_follow(struct hone_session *s)
+{
+    for (int i = 0; i < MAX_PLANS; i++) {
+        struct planned *p = &s->plans[i];
+        if (!p->plan)
+            continue;
+        if (!room_holds(&s->room, &s->places, p->plan) || (s->ranks && !ranks_hold(s->ranks, p->others))) {
+            planned_free(p);
+            continue;
         }
-        s->values = block;
-        s->value_bytes = p->value_bytes;
-        for (int i = 0; i < MAX_PLANS; i++)
-            if (s->plans[i].plan)
-                plan_bind(s->plans[i].plan, block);
+        room_bind(&s->room, &s->places, p->plan);
+        if (s->ranks)
+            ranks_bind(s->ranks, p->others);
     }
-    size_t stride = (p->scratch_bytes + 63) / 64 * 64;
-    if (stride > s->scratch_stride || !s->scratch) {
-        void *scratch = aligned_alloc(64, (stride + 64) * (size_t)s->params.n_threads);
-        if (!scratch)
-            return err_set(e, HONE_ERESOURCE, "no memory for scratch: %.1f MiB a thread", (double)stride / 0x1p20);
-        free(s->scratch);
-        s->scratch = scratch;
-        s->scratch_stride = stride;
-    }
-    return 0;
 }
 
 static int plan_make(struct hone_session *s, struct planned *p, int32_t n_tokens, int32_t n_outputs, struct hone_error *e)
@@ -141,18 +93,14 @@ static int plan_make(struct hone_session *s, struct planned *p, int32_t n_tokens
         rc = session_reserve(s, plan, e);
     if (!rc && s->ranks)
         rc = ranks_plan(s->ranks, plan, p->others, &options, e);
-    for (int i = 0; i < MAX_PLANS && s->ranks; i++) /* whether or not all came to an end: ranks before one that failed have moved */
-        if (s->plans[i].plan)
-            ranks_bind(s->ranks, s->plans[i].others);
+    plans_follow(s); /* whether or not all came to an end: ranks before one that failed have moved */
     if (rc)
         return rc;
     p->plan = plan;
     p->ranks = s->ranks;
     if (s->ranks && s->ranks->processes)
         p->meetings = plan_collectives_hash(plan);
-    plan_bind(plan, s->values);
-    for (int i = 1; plan->placement && i < plan->placement->n; i++)
-        plan_bind_place(plan, i, s->places.values[i].data);
+    room_bind(&s->room, &s->places, plan);
     if (s->ranks)
         ranks_bind(s->ranks, p->others);
     return 0;

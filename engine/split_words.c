@@ -11,7 +11,57 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char separators[] = ",/ ";
+int split_list(const char *list, const char **words, size_t *sizes, int most)
+{
+    int n = 0;
+    for (const char *p = list;; p++) {
+        size_t size = strcspn(p, ",/");
+        if (!size || n == most)
+            return -1;
+        words[n] = p;
+        sizes[n++] = size;
+        p += size;
+        if (!*p)
+            return n;
+    }
+}
+
+static int shown(size_t size)
+{
+    return (int)(size < 40 ? size : 40);
+}
+
+int split_shares(const char *text, double *shares, int *n, struct hone_error *e)
+{
+    const char *words[SPLIT_MOST];
+    size_t sizes[SPLIT_MOST];
+    *n = text && *text ? split_list(text, words, sizes, SPLIT_MOST) : 0;
+    if (*n < 0)
+        return err_set(e, HONE_EUSAGE, "-ts %.80s: shares are numbers with a slash between, such as 3/1, at most %d", text,
+                       SPLIT_MOST);
+    for (int i = 0; i < *n; i++) {
+        char *end;
+        shares[i] = strtod(words[i], &end);
+        if (end != words[i] + sizes[i] || !(shares[i] >= 0 && shares[i] < 1e9))
+            return err_set(e, HONE_EUSAGE, "-ts %.80s: '%.*s' is no share of zero or more", text, shown(sizes[i]), words[i]);
+    }
+    if (*n == 1 && shares[0] == 0)
+        *n = 0;
+    return 0;
+}
+
+bool split_cpu(const char *word, size_t size, int *threads)
+{
+    char *end = (char *)(uintptr_t)word + size;
+    *threads = 0;
+    if (size == 3 && !strncmp(word, "cpu", 3))
+        return true;
+    if (size < 5 || strncmp(word, "cpu:", 4) != 0 || word[4] < '0' || word[4] > '9')
+        return false;
+    long n = strtol(word + 4, &end, 10);
+    *threads = n > 0 && n <= 1024 ? (int)n : 0;
+    return end == word + size && *threads;
+}
 
 static int check_empty(const struct hone_session_params *p, struct hone_error *e)
 {
@@ -27,19 +77,19 @@ static int check_empty(const struct hone_session_params *p, struct hone_error *e
 /* Groups of threads are the parts of a split; the host alone is no group. */
 static int check_devices(const char *list, struct hone_error *e)
 {
-    int hosts = 0;
-    if (!list || !strcmp(list, "auto") || !strcmp(list, "none"))
-        return 0;
-    for (const char *w = list; *w; w += strspn(w, separators)) {
-        size_t n = strcspn(w, separators);
+    const char *words[SPLIT_MOST];
+    size_t sizes[SPLIT_MOST];
+    int hosts = 0,
+        n = list && strcmp(list, "auto") != 0 && strcmp(list, "none") != 0 ? split_list(list, words, sizes, SPLIT_MOST) : 0;
+    if (n < 0)
+        return err_set(e, HONE_EUSAGE, "-dev %.80s: devices with a comma between, at most %d", list, SPLIT_MOST);
+    for (int i = 0; i < n; i++) {
         const struct backend *b;
-        int device;
-        bool group = n > 4 && !strncmp(w, "cpu:", 4) && strspn(w + 4, "0123456789") == n - 4;
-        if (group || (n == 3 && !strncmp(w, "cpu", 3)))
-            hosts += group ? 2 : 1;
-        else if (!places_device(w, n, &b, &device))
-            return err_set(e, HONE_EUSAGE, "-dev %.80s: there is no device '%.*s'", list, (int)(n < 40 ? n : 40), w);
-        w += n;
+        int device, threads;
+        if (split_cpu(words[i], sizes[i], &threads))
+            hosts += threads ? 2 : 1;
+        else if (!places_device(words[i], sizes[i], &b, &device))
+            return err_set(e, HONE_EUSAGE, "-dev %.80s: there is no device '%.*s'", list, shown(sizes[i]), words[i]);
     }
     if (hosts > 1)
         return err_set(e, HONE_EUSAGE,
@@ -49,21 +99,16 @@ static int check_devices(const char *list, struct hone_error *e)
 
 static int check_shares(const char *text, int n_devices, bool host_only, struct hone_error *e)
 {
-    int n = 0;
-    for (const char *w = text; w && *w;) {
-        char *end;
-        double x = strtod(w, &end);
-        if (end == w || !(x >= 0 && x < 1e9) || (*end && !strchr(separators, *end)))
-            return err_set(e, HONE_EUSAGE, "-ts %.60s: shares of zero or more are needed, such as 3/1", text);
-        n += x > 0;
-        w = end + strspn(end, separators);
-    }
-    if (n > 1 && n_devices < 2 && !host_only)
-        return err_set(
-            e, HONE_EUSAGE,
-            "-ts %.60s: %d shares, and %d device(s) take layers; -sm tensor or -sm layer splits over groups of threads", text,
-            n, n_devices);
-    return 0;
+    double shares[SPLIT_MOST];
+    int n, some = 0, rc = split_shares(text, shares, &n, e);
+    for (int i = 0; i < n && !rc; i++)
+        some += shares[i] > 0;
+    if (!rc && some > 1 && n_devices < 2 && !host_only)
+        rc =
+            err_set(e, HONE_EUSAGE,
+                    "-ts %.60s: %d shares, and %d device(s) take layers; -sm tensor or -sm layer splits over groups of threads",
+                    text, some, n_devices);
+    return rc;
 }
 
 int split_words_check(const struct hone_session_params *p, bool split, int n_devices, bool host_only, struct hone_error *e)

@@ -10,10 +10,10 @@
  *   comm.link=<way>         how ranks on devices meet: host, or a way of their backend's (cuda: peer, mapped; as fast as can be)
  *   comm.pin=off            ranks of one machine do not keep to cores of their own
  *   debug.spin=<percent>    makes every step that much longer, so that what measures can be measured; no result with it is one
- *   debug.skip_all_reduce=on  collectives do not meet: what they cost is then missing, and the output is wrong; no result with
- * it is one debug.guard=<name>      makes that guard of the fused collectives (graph/guards.def) fail before each step: a test
- * of what happens then Lists are parted by white space or ';'; '#' starts a comment that ends with the line. The later match
- * wins, however specific. */
+ *   debug.skip_all_reduce=on  collectives do not meet: what they cost is then missing, and the output is wrong; no result with it is one
+ *   debug.guard=<name>      makes that guard of the fused collectives (graph/guards.def) fail before each step: a test of what happens then
+ *
+ * Lists are parted by white space or ';'; '#' starts a comment that ends with the line. The later match wins, however specific. */
 #ifndef GRAPH_GATES_H
 #define GRAPH_GATES_H
 

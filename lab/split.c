@@ -15,9 +15,9 @@ static json_t *device_json(const struct hone_session *s, int rank)
 {
     struct rank_memory m;
     session_rank_memory(s, rank, &m);
-    return json_pack("{s:s, s:i, s:f, s:f, s:I, s:I, s:I}", "device", m.device, "threads", m.threads, "weight_bytes", m.weights, "mirrored_bytes",
-                     m.mirrored, "kv_bytes", (json_int_t)m.kv, "state_bytes", (json_int_t)m.states, "value_bytes",
-                     (json_int_t)m.values);
+    json_t *values = m.here ? json_integer((json_int_t)m.values) : json_null(); /* another process knows */
+    return json_pack("{s:s, s:i, s:f, s:f, s:I, s:I, s:o}", "device", m.device, "threads", m.threads, "weight_bytes", m.weights, "mirrored_bytes",
+                     m.mirrored, "kv_bytes", (json_int_t)m.kv, "state_bytes", (json_int_t)m.states, "value_bytes", values);
 }
 
 static bool by_layers(const struct shard_row *rows, int n)
@@ -54,10 +54,8 @@ void split_print(const struct hone_session *s, FILE *to)
         session_rank_memory(s, r, &m);
         fprintf(to, "  device %d: %s, %d thread(s), weights %.1f MiB of its own and %.1f MiB that all have", r, m.device, m.threads,
                 m.weights / 0x1p20, m.mirrored / 0x1p20);
-        if (m.here)
-            fprintf(to, ", KV %.1f MiB, states %.1f MiB\n", (double)m.kv / 0x1p20, (double)m.states / 0x1p20);
-        else
-            fprintf(to, "; in another process\n");
+        fprintf(to, ", KV %.1f MiB, states %.1f MiB%s\n", (double)m.kv / 0x1p20, (double)m.states / 0x1p20,
+                m.here ? "" : "; in another process");
     }
     for (int i = 0; i < n; i++) {
         fprintf(to, "  %-32s %3d x ", rows[i].name, rows[i].n_tensors);

@@ -5,7 +5,9 @@
 #include "tests/fake_device.h"
 #include "tests/feed.h"
 
+#include "base/log.h"
 #include "engine/engine.h"
+#include "engine/follow.h"
 #include "graph/weights.h"
 #include "lab/trace.h"
 
@@ -385,6 +387,27 @@ static void test_failing(void **state)
     nothing_left();
 }
 
+/* A rank whose kernels fail in the self-test is the one that is named, with what it says, and not who misses it. */
+static void test_self_test(void **state)
+{
+    (void)state;
+    struct hone_model *m = open_model("llama");
+    for (int rank = 0; rank < 3; rank++) {
+        struct hone_session *s = NULL;
+        struct hone_error e = {0};
+        char want[100];
+        fake.fail_op = OP_ALL_REDUCE;
+        fake.fail_rank = rank;
+        assert_int_equal(try_session(&s, m, plain, "fake0,fake1,fake0", NULL, &e), HONE_EFAULT);
+        fake.fail_op = fake.fail_rank = -1;
+        snprintf(want, sizeof want, "self-test, rank %d: the fake kernel was told to fail", rank);
+        if (!strstr(e.message, want))
+            fail_msg("'%s' is not '%s'", e.message, want);
+        nothing_left();
+    }
+    hone_model_close(m);
+}
+
 /* What no kernel there can do runs at the host on every rank, collectives too; references are threads. */
 static void test_fallback(void **state)
 {
@@ -469,11 +492,65 @@ static int add_backend(void **state)
     return backend_add(&fake_backend, &e);
 }
 
-int main(void)
+/* ---- under mpirun (tests/mpi_test.sh) */
+
+static int n_warned;
+
+static void count_warnings(void *user, enum log_level level, const char *line)
 {
+    (void)user;
+    n_warned += level == LOG_WARN && strstr(line, "2 GPU(s) here stay idle");
+}
+
+/* A session that is not split has the devices that it would have alone; one that is runs on its threads, and that devices stay idle is said. */
+static void test_mpi(void **state)
+{
+    (void)state;
+    struct hone_model *m = open_model("llama");
+    log_to(count_warnings, NULL, LOG_WARN);
+    for (int split = 0; split < 3; split++) {
+        struct hone_session_params p = hone_session_defaults();
+        struct hone_session *s;
+        struct hone_error e = {0};
+        struct rank_memory mine;
+        p.n_ctx = N_CTX;
+        p.n_threads = 1;
+        p.poll = 0;
+        p.split_mode = split ? "tensor" : NULL;
+        p.n_gpu_layers = split > 1 ? 0 : -1;
+        assert_done(hone_session_create(&s, m, &p, &e), e);
+        session_rank_memory(s, 0, &mine);
+        assert_string_equal(mine.device, split ? "cpu" : "fake0");
+        assert_int_equal(n_warned, split > 0); /* -ngl 0 asks for no GPU */
+        feed_ok(s, 0, ids, 5);
+        hone_session_free(s);
+    }
+    hone_model_close(m);
+    nothing_left();
+}
+
+static int main_mpi(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_mpi)};
+    struct hone_error e = {0};
+    int rc = 0;
+    if (follow_start(0, &e))
+        fprintf(stderr, "%s\n", e.message);
+    else if (comm_rank(follow_comm()) == 0)
+        rc = cmocka_run_group_tests(tests, add_backend, NULL);
+    else if (follow_run(&e))
+        fprintf(stderr, "%s\n", e.message);
+    follow_end();
+    return rc || e.code;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc > 1 && !strcmp(argv[1], "mpi"))
+        return main_mpi();
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_archs),    cmocka_unit_test(test_fused),
                                        cmocka_unit_test(test_replay),   cmocka_unit_test(test_memory),
                                        cmocka_unit_test(test_saved),    cmocka_unit_test(test_no_room_for_more), cmocka_unit_test(test_failing),
-                                       cmocka_unit_test(test_fallback), cmocka_unit_test(test_refusals)};
+                                       cmocka_unit_test(test_self_test), cmocka_unit_test(test_fallback), cmocka_unit_test(test_refusals)};
     return cmocka_run_group_tests(tests, add_backend, NULL);
 }
