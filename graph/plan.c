@@ -403,16 +403,23 @@ static int places_make(struct plan *p, const struct placement *placement, struct
     return 0;
 }
 
-/* Asks the guards of all fused collectives once for all steps: the answer depends on the plan and the gates alone. */
+/* Asks the guards of all fused collectives once for all steps, since the answer depends on the plan and the gates alone, and counts the
+ * collectives. */
 static void ask_guards(struct plan *p, const struct gates *gates)
 {
     p->guarded = -1;
     for (int i = p->n_steps; i-- > 0;) {
         const struct node *n = p->steps[i].node;
         p->n_collectives += node_collective(n);
+        if (n->place && node_collective(n)) {
+            p->n_device_collectives++;
+            p->device_collective_bytes += (int64_t)tensor_nbytes(n->src[0]);
+        }
         if (n->n_parts && node_collective(n) && !guards_hold(p->graph, n, gates, gates_guard(gates), &p->guarded_why))
             p->guarded = i;
+        p->may_decline |= n->n_parts && (p->steps[i].kernel->declines || gates_fusion(gates, GATE_DECLINE, n->fusion, false));
     }
+    p->may_decline |= p->guarded >= 0;
 }
 
 uint64_t plan_collectives_hash(const struct plan *p)
@@ -434,7 +441,7 @@ uint64_t plan_collectives_hash(const struct plan *p)
 
 int plan_declines(const struct plan *p, const struct gates *gates, struct reason *r)
 {
-    for (int i = 0; i < p->n_steps; i++) {
+    for (int i = 0; i < p->n_steps && p->may_decline; i++) {
         const struct step *s = &p->steps[i];
         if (!s->node->n_parts)
             continue;

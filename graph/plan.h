@@ -69,6 +69,9 @@ struct plan {
     void *shared;
     int n_gates_unfit;    /* nodes that a gate's variant does not fit */
     int n_collectives;    /* steps that meet the other ranks */
+    int n_device_collectives;     /* those of them that meet on a device, */
+    int64_t device_collective_bytes; /* and what this rank brings to them */
+    bool may_decline;     /* some step could (plan_declines); where none can, nothing is asked before a run */
     int guarded;          /* the first step whose guards do not hold now, -1: none; and why */
     struct reason guarded_why;
     uint64_t generation;  /* weights_generation() that it was made for */

@@ -243,15 +243,9 @@ static int run_segment(struct placed *d, struct segment *g)
 static int met(const struct shared *s, struct hone_error *e)
 {
     const struct plan *p = s->plan;
-    int64_t n = 0, bytes = 0;
     int rc = p->placement->list[1].backend->api->links->check(s->run->link, e);
-    for (int i = 0; i < p->n_steps && !rc; i++)
-        if (p->steps[i].node->place && node_collective(p->steps[i].node)) {
-            n++;
-            bytes += (int64_t)tensor_nbytes(p->steps[i].node->src[0]);
-        }
-    if (s->run->comm)
-        comm_count(s->run->comm, n, bytes);
+    if (!rc && s->run->comm)
+        comm_count(s->run->comm, p->n_device_collectives, p->device_collective_bytes);
     return rc;
 }
 
