@@ -303,8 +303,12 @@ static int run_alone(const struct command *c, int n_args, char **args)
 static int run_with_others(const struct command *c, int n_args, char **args)
 {
     struct hone_error e = {0};
-    if (follow_start(model_args.poll, &e))
-        return cmd_fail(&e);
+    if (follow_start(model_args.poll, &e)) {
+        bool shared = follow_comm() && !comm_error(follow_comm())->code; /* all know of it: one says it, and none is gone before */
+        int refused = shared && comm_rank(follow_comm()) ? -e.code : cmd_fail(&e);
+        follow_end();
+        return refused;
+    }
     bool leads = comm_rank(follow_comm()) == 0;
     int rc = leads ? run_alone(c, n_args, args) : 0;
     if (!leads && model_args.mask && cpu_mask(model_args.mask, &e))
@@ -313,7 +317,9 @@ static int run_with_others(const struct command *c, int n_args, char **args)
         rc = cmd_load_plugins();
     if (!leads && !rc && follow_run(&e))
         rc = cmd_fail(&e);
-    follow_end(); /* a follower that could not begin leaves: the leader misses it and says so */
+    if (!leads && rc) /* the others need not wait to find out */
+        comm_abort(follow_comm(), -rc, "it has said why");
+    follow_end();
     return rc;
 }
 

@@ -16,7 +16,7 @@ static const struct option *options(int *n)
         SESSION_OPTIONS,
         {"--devices", OPTION_INT, &most, "N", "predict for up to N devices", 1, COST_MAX_DEVICES},
         {"--link", OPTION_TEXT, &link_text, "LATENCY,BANDWIDTH",
-         "of the link between devices, as 3us,12GB/s (default: measured between two threads here)", 0, 0},
+         "of the link between devices, as 3us,12GB/s (default: measured, between two threads here or the processes that mpirun started)", 0, 0},
         {"--trace", OPTION_INPUT, &trace_path, "FILE", "times of one device from `hone trace -o json` instead of tracing here",
          0, 0},
         {"-d, --n-depth", OPTION_INT, &depth, "N", "positions in the context before the step", 0, 1 << 30},

@@ -23,16 +23,18 @@ int cmd_fail(const struct hone_error *e)
     progress_end();
     if (e->code == HONE_ECANCELED)
         return EXIT_INTERRUPTED;
-    fprintf(stderr, "hone: ");
+    char line[8 + 4 * sizeof e->message];
+    size_t n = (size_t)sprintf(line, "hone: ");
     for (const char *p = e->message; *p;) { /* a file's bytes must not drive the terminal */
         size_t size = utf8_sequence(p, strnlen(p, 4));
         if (size && (unsigned char)*p >= 0x20 && *p != 0x7f)
-            fwrite(p, 1, size, stderr);
+            n = (size_t)((char *)mempcpy(line + n, p, size) - line);
         else
-            fprintf(stderr, "\\x%02x", (unsigned char)*p);
+            n += (size_t)sprintf(line + n, "\\x%02x", (unsigned char)*p);
         p += size ? size : 1;
     }
-    fputc('\n', stderr);
+    line[n++] = '\n';
+    fwrite(line, 1, n, stderr); /* in one piece: other processes may write there too */
     return -e->code;
 }
 

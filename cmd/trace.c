@@ -66,7 +66,7 @@ static void print_collectives(const struct trace *t)
         return;
     printf("\n%s\n", collectives_summary(c, text, sizeof text));
     if (c->graphs)
-        printf("allreduce raw graphs=%lld count=%lld total_bytes=%lld (all of this session, warm-ups too; gathers and meetings are counted)\n", (long long)c->graphs,
+        printf("allreduce raw graphs=%lld count=%lld total_bytes=%lld (all of this session, warm-ups too; gathers are counted)\n", (long long)c->graphs,
                (long long)c->raw_count, (long long)c->raw_bytes);
     if (t->timed)
         printf("allreduce times are synchronised: ranks met before each collective, which perturbs the step\n");

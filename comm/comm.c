@@ -164,15 +164,15 @@ int comm_share(struct comm *c, const struct worker *w, struct comm_block mine, s
                const struct comm_block **all)
 {
     struct comm_block *blocks = caller_of(c, w)->blocks;
-    int ith = w ? w->ith : 0;
-    if (ith == 0) {
+    bool counts = w && w->ith == 0; /* what one thread alone says is about steps, not of them */
+    if (counts) {
         c->counts.collectives++;
         c->counts.bytes += (int64_t)mine.bytes;
     }
-    if (c->timed) {
-        int64_t start = ith == 0 ? clock_ns() : 0;
+    if (c->timed && w) {
+        int64_t start = counts ? clock_ns() : 0;
         int rc = c->transport->share(c, w, next(c, w), (struct comm_block){NULL, 0}, 0, where, blocks);
-        if (ith == 0)
+        if (counts)
             c->counts.wait_ns += clock_ns() - start;
         if (rc)
             return rc;
@@ -333,11 +333,9 @@ int comm_self_test(struct comm *c, struct hone_error *e)
         rc = test_size(c, n, room, room + MOST, room + 2 * MOST, "self-test");
     }
     free(room);
-    if (rc == HONE_ECHECK && !comm_error(c)->code)
-        comm_abort(c, rc, "the self-test's sum differs from the sum on the host");
+    if (rc && !comm_error(c)->code) /* the others wait for this rank, and shall say why it is not there */
+        comm_abort(c, rc, rc == HONE_ECHECK ? "the self-test's sum differs from the sum on the host" : "no memory for the self-test");
     if (!rc)
         return 0;
-    if (comm_error(c)->code)
-        return err_set(e, comm_error(c)->code, "%s: %lld values: %s", c->transport->name, (long long)n, comm_error(c)->message);
-    return err_set(e, rc, "no memory for the self-test of %d ranks", c->size);
+    return err_set(e, comm_error(c)->code, "%s: self-test, %lld values: %s", c->transport->name, (long long)n, comm_error(c)->message);
 }

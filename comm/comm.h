@@ -101,6 +101,10 @@ int comm_settle(struct comm *c, const char *where);
  * wrong. */
 int comm_self_test(struct comm *c, struct hone_error *e);
 
+/* What a sum takes, as latency and the bytes of other ranks that reach one in a second: from medians of small and large ones. Every rank
+ * calls it, with one thread; on failure the group has ended. */
+int comm_link(struct comm *c, double *latency_ns, double *bytes_per_s, struct hone_error *e);
+
 /* y[i] = x[0][at + i] + x[1][at + i] + ... (+ addend[i]), i in [0, n), blocks in rank order: the sum that comm_all_reduce does,
  * for kernels that go on with it. addend may be NULL; y overlaps nothing. */
 void comm_sum(const struct comm_block *x, int n_ranks, int64_t at, const float *addend, float *y, int64_t n);
@@ -114,6 +118,7 @@ const struct hone_error *comm_error(const struct comm *c);
 
 /* ---- what it did */
 
+/* Of calls by workers, which are a step's; what one thread says to the others between steps (w NULL) is not among them. */
 struct comm_counts {
     int64_t collectives, bytes; /* that this rank took part in; bytes of its own blocks */
     int64_t wait_ns;            /* while timed: what passed until the last rank had come */

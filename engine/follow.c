@@ -7,7 +7,6 @@
  * the alternative: a stopped leader then kept the other processes for ever. */
 #include "engine/follow.h"
 
-#include "base/hash.h"
 #include "engine/session.h"
 #include "model/model.h"
 
@@ -17,7 +16,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum order_kind {
     ORDER_END,
@@ -29,6 +27,7 @@ enum order_kind {
     ORDER_TIMED,
     ORDER_SAVE,
     ORDER_RESTORE,
+    ORDER_LINK,
     ORDER_NOTHING
 };
 
@@ -47,6 +46,7 @@ static struct comm *world;
 static atomic_int limit_ms = COMM_LIMIT_MS;
 static bool sessions_used[MAX_SESSIONS]; /* the leader's numbers, from 1 on */
 static bool agreed;                      /* the last failure was one that all processes know of, and the group works */
+static bool joined;                      /* the first meeting found all processes alike: the others wait for orders */
 
 bool follow_wanted(void)
 {
@@ -56,76 +56,6 @@ bool follow_wanted(void)
 static int failed(struct hone_error *e)
 {
     return err_set(e, comm_error(world)->code, "%s", comm_error(world)->message);
-}
-
-/* ---- the processes of one machine */
-
-struct presence {
-    uint64_t machine;
-    cpu_set_t cpus; /* that the process may run on */
-};
-
-static struct {
-    int n, own; /* processes, and which of them this one is */
-    bool apart; /* no two of them have a processor in common */
-    cpu_set_t all;
-} here = {.n = 1};
-
-/* All processes tell where they are. */
-static int meet(struct hone_error *e)
-{
-    char name[256] = "";
-    struct presence mine = {0};
-    const struct comm_block *all;
-    gethostname(name, sizeof name - 1);
-    mine.machine = hash64(name, strlen(name));
-    sched_getaffinity(0, sizeof mine.cpus, &mine.cpus); /* where this fails the set is empty, and nothing is dealt */
-    if (comm_share_even(world, NULL, &mine, sizeof mine, "the start", &all))
-        return failed(e);
-    here.n = 0;
-    here.apart = true;
-    for (int r = 0; r < comm_size(world); r++) {
-        struct presence one;
-        cpu_set_t both;
-        memcpy(&one, all[r].data, sizeof one);
-        if (one.machine != mine.machine)
-            continue;
-        CPU_AND(&both, &here.all, &one.cpus);
-        here.apart &= !CPU_COUNT(&both);
-        CPU_OR(&here.all, &here.all, &one.cpus);
-        here.own = r < comm_rank(world) ? here.own + 1 : here.own;
-        here.n++;
-    }
-    return 0;
-}
-
-int follow_here(void)
-{
-    return here.n;
-}
-
-bool follow_all_cpus(cpu_set_t *cpus)
-{
-    *cpus = here.all;
-    return world && CPU_COUNT(&here.all) > 0;
-}
-
-bool follow_deal(int threads, cpu_set_t *cpus)
-{
-    cpu_set_t before, *sets = calloc((size_t)here.n, sizeof *sets);
-    int *each = calloc((size_t)here.n, sizeof *each);
-    bool dealt = false;
-    for (int i = 0; i < here.n && each; i++)
-        each[i] = threads;
-    if (sets && each && !here.apart && here.n > 1 && cpu_enter(&here.all, &before)) {
-        dealt = cpu_deal(each, here.n, sets);
-        cpu_enter(&before, NULL);
-        CPU_AND(cpus, &sets[here.own], &before);
-        dealt = dealt && CPU_EQUAL(cpus, &sets[here.own]); /* else whoever started the processes has other plans */
-    }
-    free(sets);
-    free(each);
-    return dealt;
 }
 
 /* ---- the leader's side */
@@ -152,11 +82,17 @@ static int tell(const struct order *o, const void *more, size_t bytes, struct ho
     return rc ? failed(e) : 0;
 }
 
+/* Within the turn. */
+static int order_now(const struct order *o, const void *more, size_t bytes, struct hone_error *e)
+{
+    return comm_error(world)->code ? failed(e) : tell(o, more, bytes, e);
+}
+
 /* Takes the turn for an order; it stays the caller's (follow_done) where `keep` and all is well. */
 static int order(const struct order *o, const void *more, size_t bytes, bool keep, struct hone_error *e)
 {
     pthread_mutex_lock(&turn);
-    int rc = comm_error(world)->code ? failed(e) : tell(o, more, bytes, e);
+    int rc = order_now(o, more, bytes, e);
     if (rc || !keep)
         pthread_mutex_unlock(&turn);
     return rc;
@@ -225,7 +161,10 @@ int follow_start(int poll, struct hone_error *e)
     struct comm_params p = {.n_workers = FOLLOW_THREADS, .poll = poll};
     int rc = comm_mpi_create(&world, &p, e);
     if (!rc)
-        rc = meet(e);
+        rc = follow_meet(world, e);
+    if (!rc)
+        rc = comm_self_test(world, e);
+    joined = !rc;
     return rc || comm_rank(world) ? rc : life_start(e);
 }
 
@@ -249,10 +188,11 @@ void follow_end(void)
         pthread_join(life.thread, NULL);
         life.started = false;
     }
-    if (world && comm_rank(world) == 0 && !comm_error(world)->code)
+    if (joined && comm_rank(world) == 0 && !comm_error(world)->code)
         order(&(struct order){.kind = ORDER_END}, NULL, 0, false, &ignored);
     comm_free(world);
     world = NULL;
+    joined = false;
 }
 
 static void text_add(char *to, size_t *at, const char *text)
@@ -278,21 +218,24 @@ int follow_create(const char *path, const struct hone_session_params *p, const c
     *id = 0;
     if (!world || comm_rank(world))
         return 0;
-    int free_id = 1;
-    while (free_id < MAX_SESSIONS && sessions_used[free_id])
-        free_id++;
-    if (free_id == MAX_SESSIONS)
-        return err_set(e, HONE_ERESOURCE, "more than %d sessions over several processes", MAX_SESSIONS - 1);
     size_t texts = texts_of(NULL, path, p, gates), bytes = sizeof *p + texts;
     char *message = malloc(bytes);
     if (!message)
         return err_set(e, HONE_ERESOURCE, "no memory for a session");
     memcpy(message, p, sizeof *p); /* its pointers mean nothing there */
     texts_of(message + sizeof *p, path, p, gates);
-    int rc = order(&(struct order){.kind = ORDER_CREATE, .session = free_id, .n = bytes}, message, bytes, true, e);
+    pthread_mutex_lock(&turn); /* numbers too: sessions of several threads are made at a time */
+    int one = 1;
+    while (one < MAX_SESSIONS && sessions_used[one])
+        one++;
+    int rc = one == MAX_SESSIONS
+                 ? err_set(e, HONE_ERESOURCE, "more than %d sessions over several processes", MAX_SESSIONS - 1)
+                 : order_now(&(struct order){.kind = ORDER_CREATE, .session = one, .n = bytes}, message, bytes, e);
+    if (rc)
+        pthread_mutex_unlock(&turn);
+    else
+        sessions_used[*id = one] = true;
     free(message);
-    if (!rc)
-        sessions_used[ *id = free_id] = true;
     return rc;
 }
 
@@ -394,13 +337,25 @@ int follow_restore(int id, struct hone_error *e)
     return id ? order(&(struct order){.kind = ORDER_RESTORE, .session = id}, NULL, 0, true, e) : 0;
 }
 
+int follow_link(double *latency_ns, double *bytes_per_s, struct hone_error *e)
+{
+    int rc = order(&(struct order){.kind = ORDER_LINK, .session = 1}, NULL, 0, true, e);
+    if (!rc) {
+        rc = comm_link(world, latency_ns, bytes_per_s, e);
+        follow_done(1);
+    }
+    return rc;
+}
+
 void follow_free(int id)
 {
     struct hone_error ignored = {0};
     if (!id)
         return;
-    order(&(struct order){.kind = ORDER_FREE, .session = id}, NULL, 0, false, &ignored);
+    pthread_mutex_lock(&turn);
+    order_now(&(struct order){.kind = ORDER_FREE, .session = id}, NULL, 0, &ignored);
     sessions_used[id] = false;
+    pthread_mutex_unlock(&turn);
 }
 
 /* ---- the followers' side */
@@ -491,6 +446,9 @@ static int obey(struct following *f, const struct order *o, const char *more, st
         comm_set_timed(world, o->a != 0);
         return 0;
     }
+    double latency_ns, bytes_per_s;
+    if (o->kind == ORDER_LINK)
+        return comm_link(world, &latency_ns, &bytes_per_s, e);
     if (o->kind == ORDER_CREATE)
         return do_create(f, o->session, more, (size_t)o->n, e);
     if (o->kind == ORDER_EVAL)

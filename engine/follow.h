@@ -31,6 +31,10 @@ void follow_limit(int ms);
 struct comm *follow_comm(void);
 enum { FOLLOW_THREADS = 256 }; /* of a rank, at most */
 
+/* ---- the first meeting (follow_meet.c) */
+
+/* follow_start's: all processes tell what and where they are. HONE_EUSAGE, on all of them, where one is of another build. */
+int follow_meet(struct comm *c, struct hone_error *e);
 /* Processes of the group on this machine; 1 where this process is alone. */
 int follow_here(void);
 /* The cores of this process' rank, of so many threads, where those of the machine's processes can be dealt out among them;
@@ -64,6 +68,8 @@ int follow_timed(int id, bool timed, struct hone_error *e);
 /* The followers bring their cells to the leader (session_give_part), or take them from it; then follow_done. */
 int follow_save(int id, struct hone_error *e);
 int follow_restore(int id, struct hone_error *e);
+/* What it takes the processes to meet: comm_link. */
+int follow_link(double *latency_ns, double *bytes_per_s, struct hone_error *e);
 void follow_done(int id);
 void follow_free(int id);
 

@@ -4,9 +4,8 @@
  * wrong where kernels are far from their roofs. */
 #include "lab/cost_model.h"
 
-#include "base/clock.h"
 #include "comm/comm.h"
-#include "lab/stats.h"
+#include "engine/follow.h"
 #include "ops/ops.h"
 
 #include <math.h>
@@ -226,33 +225,16 @@ int cost_link_parse(const char *text, double *latency_ns, double *bytes_per_s, s
     return 0;
 }
 
-enum { SMALL = 16, LARGE = 65536, RUNS = 201 };
-
 struct end {
     struct comm *comm;
-    float *x, *sum;
-    double small[RUNS], large[RUNS];
-    int rc;
+    double latency_ns, bytes_per_s;
+    struct hone_error error;
 };
-
-static void time_size(struct end *d, int64_t n, double *ns)
-{
-    for (int i = 0; i < RUNS && !d->rc; i++) {
-        d->rc = comm_barrier(d->comm, NULL, "link");
-        int64_t start = clock_ns();
-        if (!d->rc)
-            d->rc = comm_all_reduce(d->comm, NULL, d->x, d->sum, n, "link");
-        ns[i] = (double)(clock_ns() - start);
-    }
-}
 
 static void *end_main(void *arg)
 {
     struct end *d = arg;
-    time_size(d, SMALL, d->small);
-    time_size(d, LARGE, d->large);
-    if (!d->rc)
-        d->rc = comm_settle(d->comm, "link");
+    comm_link(d->comm, &d->latency_ns, &d->bytes_per_s, &d->error);
     return NULL;
 }
 
@@ -260,30 +242,25 @@ int cost_link_measure(double *latency_ns, double *bytes_per_s, struct hone_error
 {
     struct comm_params p = {.n_workers = 1, .poll = 50, .limit_ms = 10000};
     struct comm *ends[2] = {NULL, NULL};
-    struct end *d = calloc(2, sizeof *d);
-    float *room = calloc(4 * LARGE, sizeof *room);
+    struct end d[2] = {{0}};
     pthread_t thread;
-    int rc = d && room ? comm_local_create(ends, 2, &p, e) : err_set(e, HONE_ERESOURCE, "no memory to measure a link");
-    for (int i = 0; i < 2 && !rc; i++) {
+    if (follow_comm())
+        return follow_link(latency_ns, bytes_per_s, e);
+    int rc = comm_local_create(ends, 2, &p, e);
+    for (int i = 0; i < 2 && !rc; i++)
         d[i].comm = ends[i];
-        d[i].x = room + 2 * i * LARGE;
-        d[i].sum = d[i].x + LARGE;
-    }
     if (!rc && pthread_create(&thread, NULL, end_main, &d[1]))
         rc = err_set(e, HONE_ERESOURCE, "cannot start a thread");
     if (!rc) {
         end_main(&d[0]);
         pthread_join(thread, NULL);
-        rc = d[0].rc ? err_set(e, d[0].rc, "link: %s", comm_error(ends[0])->message) : 0;
+        rc = d[0].error.code ? err_set(e, d[0].error.code, "%s", d[0].error.message) : 0;
     }
     if (!rc) {
-        double small = stats_median(d[0].small, RUNS), large = stats_median(d[0].large, RUNS);
-        *latency_ns = small;
-        *bytes_per_s = large > small ? (LARGE - SMALL) * sizeof(float) / (large - small) * 1e9 : 1e12;
+        *latency_ns = d[0].latency_ns;
+        *bytes_per_s = d[0].bytes_per_s;
     }
     comm_free(ends[0]);
     comm_free(ends[1]);
-    free(room);
-    free(d);
     return rc;
 }

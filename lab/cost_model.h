@@ -51,8 +51,8 @@ int cost_model_enough(const struct cost_model *c, int most, double gain);
 
 /* "LATENCY,BANDWIDTH" in microseconds and GB/s, with units if wanted: "3,12", "3us,12GB/s", "40us,1.1GB/s". HONE_EUSAGE. */
 int cost_link_parse(const char *text, double *latency_ns, double *bytes_per_s, struct hone_error *e);
-/* Two one-thread ranks of this process: the median of a small all_reduce, and the slope to a large one. A fraction of a second.
- */
+/* Between the processes that mpirun started, or else two one-thread ranks of this one: comm_link. A fraction of a second, over a slow network
+ * some seconds. */
 int cost_link_measure(double *latency_ns, double *bytes_per_s, struct hone_error *e);
 
 /* The assumptions, one a line; NULL behind the last. */

@@ -48,6 +48,24 @@ timeout 60 mpirun -np 2 "$hone" $ask -t 1 -sm tensor --logits-out "$dir/mpi.f32"
 # shellcheck disable=SC2086
 timeout 60 "$hone" $ask -t 2 -sm tensor -ts 1/1 --logits-out "$dir/local.f32" >"$dir/local" 2>"$dir/err" && ok || not "a model over 2 groups of threads: exit code $?"
 cmp -s "$dir/mpi.f32" "$dir/local.f32" && ok || not "2 processes give other logits than 2 groups of threads"
+# Another build among them, made of this one by other letters in its name, and another program: at the first meeting, by name, and no time passes.
+commit=$("$hone" --version | sed 's/[^(]*(\([0-9a-z]*\).*/\1/')
+other=$(echo "$commit" | tr 0-9a-z a-z0-9)
+LC_ALL=C sed "s/$commit/$other/g" "$hone" >"$dir/other" && chmod +x "$dir/other"
+LC_ALL=C sed 's/HONERANK/HONERANX/g' "$hone" >"$dir/stranger" && chmod +x "$dir/stranger"
+start=$(date +%s)
+for who in other stranger; do
+    # shellcheck disable=SC2086
+    timeout 60 mpirun -np 1 "$hone" $ask -t 1 -sm tensor : -np 2 "$dir/$who" $ask -t 1 -sm tensor >"$dir/out" 2>"$dir/err"
+    rc=$?
+    [ $rc = 2 ] && ok || not "$who among the ranks: exit code $rc"
+    grep -q "hone: rank 1 is another program\|hone: all ranks need the same build of hone: rank 0 has '$commit.* rank 1, 2 '$other" "$dir/err" && ok ||
+        not "$who among the ranks is not named"
+    [ "$(grep -c '^hone: ' "$dir/err")" = 1 ] && ok || not "$who among the ranks: told more than once"
+done
+[ $(($(date +%s) - start)) -le 20 ] && ok || not "another build took $(($(date +%s) - start)) s"
+# Devices under mpirun: for what is not split; and what is says that they stay idle.
+timeout 60 mpirun -np 2 "${B:-build}/tests/test_ranks_device" mpi >"$dir/err" 2>&1 && ok || not "devices under mpirun: exit code $?"
 # One that is killed or stopped in the middle of a text, the leader or another.
 . tests/mpi_ends.sh
 each_interrupted "STOP:1 STOP:0 KILL:1 KILL:0" timeout 60 mpirun -np 3

@@ -16,6 +16,10 @@ not() { failed=$((failed + 1)); echo "processes: $*"; sed 's/^/    /' "$dir/err"
 "$hone" synth smollm2-135m Q4_0 "$dir/m.gguf" --layers 2 --vocab 1000 >/dev/null || not "no model"
 timeout 60 mpirun -np 2 "$hone" eval -m "$dir/m.gguf" --tokens 1 -t 1 -sm tensor >"$dir/out" 2>"$dir/err" && ok || not "a model over 2 processes: exit code $?"
 if grep -q "this build has no MPI" "$dir/err"; then echo "processes: built without MPI"; exit 77; fi
+# What each rank keeps is told wherever it is.
+sed -n 's/; in another process//; /^  device/p' "$dir/err" >"$dir/devices"
+"$hone" eval -m "$dir/m.gguf" --tokens 1 -t 2 -sm tensor -ts 1/1 2>&1 >"$dir/out" | grep '^  device' | cmp -s - "$dir/devices" && ok ||
+    not "processes tell of other memory than groups of threads: $(cat "$dir/devices")"
 
 # A rank by its number, of the processes whose command line begins so.
 rank_pid() { for p in $(pgrep -f "[h]one $2 -m $dir/m.gguf"); do tr '\0' '\n' <"/proc/$p/environ" 2>/dev/null | grep -q "^OMPI_COMM_WORLD_RANK=$1\$" && echo "$p"; done; }
@@ -89,6 +93,15 @@ timeout 60 mpirun -np 2 "$hone" ab -m "$dir/m.gguf" -t 1 --in-process --b -sm=te
     not "ab --in-process over processes: exit code $?"
 grep -q '"split_mode"' "$dir/out" && ok || not "ab --in-process does not say that one arm is split"
 timeout 60 mpirun -np 2 "$hone" trace -m "$dir/m.gguf" -t 1 -sm tensor --level 3 -r 3 --no-journal --set comm.timeout=5 >"$dir/out" 2>"$dir/err" && ok || not "trace --level 3: exit code $?"
+timeout 60 mpirun -np 2 "$hone" trace -m "$dir/m.gguf" -t 1 -sm tensor -r 3 --no-journal --set comm.timeout=1 -o json >"$dir/out" 2>"$dir/err" && ok || not "trace: exit code $?"
+timeout 60 mpirun -np 2 "$hone" plan -m "$dir/m.gguf" -t 1 --devices 300 >"$dir/plan" 2>"$dir/err" && grep -q '^one device: .*link: [0-9.]* us' "$dir/plan" && ok ||
+    not "plan over processes: $(cat "$dir/plan")"
+python3 - "$dir/out" <<'EOT' && ok || not "orders and signs of life are counted as collectives"
+import json, sys
+c = json.load(open(sys.argv[1]))["collectives"]
+one, raw = c["per_graph"], c["raw"]
+sys.exit(not (raw["graphs"] > 3 and raw["count"] == raw["graphs"] * (one["count"] + one["gathers"])))
+EOT
 timeout 60 mpirun -np 2 "$hone" check --shadow -m "$dir/m.gguf" -t 1 -sm tensor --n-prefill 4 --n-decode 1 --no-journal >"$dir/out" 2>"$dir/err" && ok || not "check --shadow: exit code $?"
 grep -q 'over 2 devices, of which 1 was watched: the others are in other processes' "$dir/out" && ok || not "check --shadow does not say who was watched"
 echo "processes: $passed passed, $failed failed"

@@ -358,19 +358,23 @@ static void test_rehearsal(void **unused)
     (void)unused;
     struct comm *c;
     struct hone_error e = {0};
+    struct worker w = {.ith = 0, .nth = 1};
     float x[100] = {0}, one[100], again[100], more[100];
     assert_int_equal(comm_rehearsal_create(&c, 3, &plain, &e), 0);
-    assert_int_equal(comm_all_reduce(c, NULL, x, one, 10, "few"), 0);
-    assert_int_equal(comm_all_reduce(c, NULL, x, more, 100, "more"), 0);
-    assert_int_equal(comm_all_reduce(c, NULL, x, again, 10, "few"), 0);
+    assert_int_equal(comm_all_reduce(c, &w, x, one, 10, "few"), 0);
+    assert_int_equal(comm_all_reduce(c, &w, x, more, 100, "more"), 0);
+    assert_int_equal(comm_all_reduce(c, &w, x, again, 10, "few"), 0);
     assert_memory_equal(one, again, 10 * sizeof *one); /* the others bring the same each time, */
     assert_memory_equal(one, more, 10 * sizeof *one);
     x[3] = 5;
-    assert_int_equal(comm_all_reduce(c, NULL, x, again, 10, "few"), 0);
+    assert_int_equal(comm_all_reduce(c, &w, x, again, 10, "few"), 0);
+    assert_int_equal(comm_all_reduce(c, NULL, x, more, 100, "what is said between steps does not count"), 0);
     assert_true(again[3] != one[3] && again[4] == one[4]); /* and this rank its own */
     struct comm_counts n = comm_counts(c);
     assert_int_equal(n.collectives, 4);
     assert_int_equal(n.bytes, (10 + 100 + 10 + 10) * 4);
+    assert_int_equal(comm_self_test(c, &e), HONE_ECHECK); /* they bring something else than the test expects */
+    assert_string_equal(e.message, "rehearsal: self-test, 1 values: rank 0 gave up: the self-test's sum differs from the sum on the host");
     comm_free(c);
 }
 
@@ -378,10 +382,11 @@ static void timed(struct member *m)
 {
     float x[4] = {0}, sum[4];
     struct timespec late = {0, 50000000};
+    struct worker w = {.ith = 0, .nth = 1};
     comm_set_timed(m->comm, true);
     if (m->rank == 1)
         nanosleep(&late, NULL);
-    m->rc = comm_all_reduce(m->comm, NULL, x, sum, 4, "timed");
+    m->rc = comm_all_reduce(m->comm, &w, x, sum, 4, "timed");
     m->sum = (uint64_t)comm_counts(m->comm).wait_ns;
     comm_settle(m->comm, "the end");
     comm_free(m->comm);
