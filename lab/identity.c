@@ -397,3 +397,16 @@ char *identity_command(void)
     }
     return text;
 }
+
+const char *identity_diagnostic(const json_t *gates)
+{
+    json_t *gate;
+    size_t i;
+    json_array_foreach(gates, i, gate)
+    {
+        const char *text = json_string_value(gate);
+        if (text && (!strncmp(text, "debug.", 6) || !strncmp(text, "decline.", 8)))
+            return text;
+    }
+    return NULL;
+}

@@ -23,6 +23,8 @@ json_t *identity_model(const struct model *m, const char *cache, int (*progress)
  * came from makes no difference. */
 json_t *identity_recipe(const char *recipe, const char *gates, const char *type_k, const char *type_v, const char *plugins,
                         struct hone_error *e);
+/* The first of a recipe's gates that makes what it runs a diagnostic, whose speed or output is no result; NULL: there is none. */
+const char *identity_diagnostic(const json_t *gates);
 /* lab/machine.h's description. */
 json_t *identity_machine(struct hone_error *e);
 

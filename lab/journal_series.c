@@ -5,6 +5,7 @@
  * order without a look at their records, each run's values already sorted for its median. */
 #include "lab/journal_store.h"
 
+#include "lab/identity.h"
 #include "lab/stats.h"
 
 #include <stdlib.h>
@@ -133,6 +134,8 @@ struct known_runs {
 static int know_run(void *user, const struct run_row *r, struct hone_error *e)
 {
     struct known_runs *k = user;
+    if (identity_diagnostic(json_object_get(r->identities[3], "gates"))) /* it stays in the journal, and is no point of a history */
+        return 0;
     struct known_run *larger = grow(k->list, k->n, &k->cap, sizeof *larger);
     if (!larger)
         return err_set(e, HONE_ERESOURCE, "%s: no memory for runs", k->j->path);

@@ -3,6 +3,8 @@
  * of what they are good for, so a run that lacks it shows a gap and not a number. */
 #include "lab/report.h"
 
+#include "lab/identity.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -87,7 +89,9 @@ int report_devices(struct report *r, struct journal *j, const struct journal_fil
     json_array_foreach(runs, i, run)
     {
         const json_t *row = json_object_get(json_object_get(run, "end"), "row");
-        if (rc || whole(row, "n_devices") < 2 || json_is_string(json_object_get(row, "error")) || shown++ >= SHOWN_DEVICES)
+        bool result = !identity_diagnostic(json_object_get(json_object_get(run, "recipe"), "gates"));
+        if (rc || !result || whole(row, "n_devices") < 2 || json_is_string(json_object_get(row, "error")) ||
+            shown++ >= SHOWN_DEVICES)
             continue;
         if (!s) {
             s = report_section(r, "Over several devices");

@@ -5,6 +5,8 @@
  * sent. */
 #include "lab/submit.h"
 
+#include "lab/identity.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -89,7 +91,7 @@ static int refuse(struct hone_error *e, int64_t run, const char *why, const char
 static int check_run(const json_t *run, int64_t id, struct hone_error *e)
 {
     const json_t *end = json_object_get(run, "end"), *row = json_object_get(end, "row");
-    const char *diagnostic = submit_diagnostic(json_object_get(json_object_get(run, "recipe"), "gates"));
+    const char *diagnostic = identity_diagnostic(json_object_get(json_object_get(run, "recipe"), "gates"));
     if (strcmp(text_of(run, "kind"), "bench") != 0)
         return refuse(e, id, "it is no bench run", "");
     if (!json_is_object(row))

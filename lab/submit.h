@@ -19,7 +19,5 @@ json_t *submit_check(const json_t *payload);
 double submit_speed(const json_t *samples, const json_t *prompts, double tokens);
 /* The type that most bytes are in; "": of nothing. */
 const char *submit_quantisation(const json_t *bytes);
-/* The first gate that makes speeds that are none; NULL: there is none. */
-const char *submit_diagnostic(const json_t *gates);
 
 #endif

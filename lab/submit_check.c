@@ -11,6 +11,7 @@
 #include "graph/gates.h"
 #include "lab/bench.h"
 #include "lab/compare.h"
+#include "lab/identity.h"
 #include "lab/stats.h"
 
 #include <math.h>
@@ -292,19 +293,6 @@ static void check_samples(const json_t *p, json_t *list)
 
 /* ---- the recipe */
 
-const char *submit_diagnostic(const json_t *gates)
-{
-    json_t *gate;
-    size_t i;
-    json_array_foreach(gates, i, gate)
-    {
-        const char *text = json_string_value(gate);
-        if (text && (!strncmp(text, "debug.", 6) || !strncmp(text, "decline.", 8)))
-            return text;
-    }
-    return NULL;
-}
-
 /* One gate, or what is short for several. */
 static void check_gate(const json_t *gate, size_t i, json_t *list)
 {
@@ -331,7 +319,7 @@ static bool has_gate(const char *flags, const char *kind)
 static void check_gates(const json_t *p, json_t *list)
 {
     const json_t *gates = json_object_get(p, "gates");
-    const char *diagnostic = submit_diagnostic(gates), *flags = text_of(p, "flags");
+    const char *diagnostic = identity_diagnostic(gates), *flags = text_of(p, "flags");
     json_t *one;
     size_t i;
     json_array_foreach(gates, i, one) check_gate(one, i, list);

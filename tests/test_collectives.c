@@ -314,11 +314,9 @@ static uint32_t settle_declines(const struct shape *s, const struct gates *gates
     return off;
 }
 
-static void test_guards(void **unused)
+/* Fusions under some gates: all decline, one after the other, and what was planned fused runs plain. */
+static void check_guards(const char *set, int n_fusions, uint32_t fusions, const float *plain, const struct shape *s)
 {
-    (void)unused;
-    static const struct shape s = {576, 1, 1, 2, false, false};
-    float *plain = run_ranks(2, &s, "", 0, 1);
     for (int g = 0; g < N_GUARDS; g++) {
         char text[200];
         struct gates gates = {0};
@@ -326,20 +324,32 @@ static void test_guards(void **unused)
         struct reason why = {""};
         struct collectives c;
         int declines;
-        snprintf(text, sizeof text, "%s debug.guard=%s", BOTH, guard_name((enum guard)g));
+        snprintf(text, sizeof text, "%s debug.guard=%s", set, guard_name((enum guard)g));
         assert_int_equal(gates_parse(&gates, text, "test", &e), 0);
-        uint32_t off = settle_declines(&s, &gates, &declines, &why, &c);
-        assert_int_equal(declines, 2); /* add, get_rows */
-        assert_int_equal(off, 1u << FUSE_all_reduce_add | 1u << FUSE_all_reduce_get_rows);
+        uint32_t off = settle_declines(s, &gates, &declines, &why, &c);
+        assert_int_equal(declines, n_fusions);
+        assert_int_equal(off, fusions);
         assert_non_null(strstr(why.text, guard_name((enum guard)g)));
-        assert_int_equal(c.fallback, c.n);
-        assert_int_equal(c.path[PATH_PLAIN], 0);
+        assert_true(c.fallback > 0);
+        assert_int_equal(c.fallback + c.path[PATH_PLAIN], c.n);
+        assert_int_equal(c.path[PATH_PLAIN], fusions & 1u << FUSE_all_reduce_add ? 0 : 1); /* one add has no norm behind it */
         collectives_free(&c);
-        float *same = run_ranks(2, &s, text, off, 1);
-        assert_memory_equal(plain, same, (size_t)s.width * sizeof *plain);
+        float *same = run_ranks(2, s, text, off, 1);
+        assert_memory_equal(plain, same, (size_t)s->width * sizeof *plain);
         free(same);
         gates_free(&gates);
     }
+}
+
+static void test_guards(void **unused)
+{
+    (void)unused;
+    static const struct shape s = {576, 1, 1, 2, false, false};
+    const uint32_t add = 1u << FUSE_all_reduce_add, rows = 1u << FUSE_all_reduce_get_rows, norm = 1u << FUSE_all_reduce_add_rms_norm;
+    float *plain = run_ranks(2, &s, "", 0, 1);
+    check_guards(BOTH, 2, add | rows, plain, &s);
+    check_guards(NORM, 2, norm | rows, plain, &s);
+    check_guards(NORM " fuse.all_reduce_add=on", 3, add | norm | rows, plain, &s); /* what has no norm any more has an add */
     free(plain);
 }
 
@@ -389,6 +399,16 @@ static void partial_result(struct rank *r)
     node_of(r, OP_ADD)->out->sharding = SHARDING_PARTIAL;
 }
 
+static void half_partial(struct rank *r)
+{
+    node_of(r, OP_ALL_REDUCE)->src[0]->format = FORMAT_F16;
+}
+
+static void float_indices(struct rank *r)
+{
+    r->outputs->format = FORMAT_F32;
+}
+
 static void read_twice(struct rank *r)
 {
     graph_op(&r->graph, OP_SCALE, (&(struct scale_params){.scale = 2}), node_of(r, OP_ALL_REDUCE)->out);
@@ -401,6 +421,8 @@ static void test_refusals(void **unused)
                               grows = {64, 2, 5, 1, false, false}, two = {64, 1, 1, 1, false, false};
     refused_by(NULL, &one, BOTH, NULL, FUSE_all_reduce_add);
     refused_by(NULL, &one, BOTH, NULL, FUSE_all_reduce_get_rows);
+    refused_by("partial_f32", &one, BOTH, half_partial, FUSE_all_reduce_get_rows);
+    refused_by("indices_i32", &one, BOTH, float_indices, FUSE_all_reduce_get_rows);
     refused_by("operand_mirrored", &one, BOTH, split_indices, FUSE_all_reduce_get_rows);
     refused_by("one_reader", &one, BOTH, read_twice, FUSE_all_reduce_get_rows);
     refused_by("size_limit", &large, BOTH, NULL, FUSE_all_reduce_get_rows);

@@ -9,6 +9,7 @@
 
 #include "base/cpu.h"
 #include "comm/comm.h"
+#include "graph/fuse.h"
 #include "graph/split.h"
 #include "lab/shadow.h"
 #include "ops/view.h"
@@ -231,6 +232,37 @@ static void test_layer(void **state)
 {
     (void)state;
     each_arch(check_layer);
+}
+
+/* A sum whose rows are taken once a bias has been added: the bias is between them. */
+static bool biased_rows(const struct plan *p)
+{
+    for (int i = 0; i < p->graph->n_nodes; i++) {
+        const struct node *n = p->graph->nodes[i], *add = n->op == OP_GET_ROWS ? n->src[0]->producer : NULL;
+        if (add && add->op == OP_ADD && add->src[1]->kind == TENSOR_WEIGHT && add->src[0]->producer &&
+            node_collective(add->src[0]->producer))
+            return true;
+    }
+    return false;
+}
+
+/* Every architecture takes the rows whose logits are wanted right behind the last layer's attention, so that its sum is of those alone. */
+static void check_last_rows(const struct subject *u)
+{
+    struct hone_session *s = session_of(u->model, "tensor", "1/1", "fuse.all_reduce_get_rows=on", 1, 2);
+    struct hone_error e = {0};
+    const struct plan *p;
+    assert_done(session_plan(s, 5, 1, &p, &e), e);
+    if (p->fuse_hits[FUSE_all_reduce_get_rows] != 1 && !biased_rows(p))
+        fail_msg("%s: all_reduce+get_rows %d times: %s", u->name, p->fuse_hits[FUSE_all_reduce_get_rows],
+                 p->fuse_misses[FUSE_all_reduce_get_rows].text);
+    hone_session_free(s);
+}
+
+static void test_last_rows(void **state)
+{
+    (void)state;
+    each_arch(check_last_rows);
 }
 
 /* Twenty times the same step: the order of sums does not depend on who comes first. */
@@ -501,6 +533,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pieces),       cmocka_unit_test(test_reshapes), cmocka_unit_test(test_views),
         cmocka_unit_test(test_refusals),     cmocka_unit_test(test_memory),   cmocka_unit_test(test_repeats),
-        cmocka_unit_test(test_failing_rank), cmocka_unit_test(test_cores), cmocka_unit_test(test_shadow), cmocka_unit_test(test_tensor),   cmocka_unit_test(test_layer)};
+        cmocka_unit_test(test_failing_rank), cmocka_unit_test(test_cores), cmocka_unit_test(test_shadow), cmocka_unit_test(test_last_rows), cmocka_unit_test(test_tensor),   cmocka_unit_test(test_layer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
