@@ -8,7 +8,7 @@
  *
  * A comma does what a slash does. A device is "cpu", with or without a number of threads, or one of another backend's, as often
  * as it is to have ranks. Without -dev all GPUs are taken where there are two or more, and as many as shares; else groups of
- * threads. -ngl 0 keeps a split off GPUs; a split by tensors is of all layers, so other numbers mean nothing. Where mpirun
+ * threads. -ngl 0 keeps a split off GPUs; a split by tensors over GPUs is of all layers. Where mpirun
  * started several processes each of them is a device, of -t threads, and -dev has nothing to say. */
 #include "engine/follow.h"
 #include "engine/ranks.h"

@@ -84,6 +84,9 @@ static int session_ranks_open(struct hone_session *s, int asked, struct hone_err
     int rc = ranks_spec_read(&spec, p, e);
     if (rc || spec.n < 2)
         return rc;
+    if (spec.n_devices && p->n_gpu_layers > 0 && p->n_gpu_layers <= s->model->n_layer)
+        return err_set(e, HONE_EUSAGE, "-ngl %d: a split by tensors over GPUs is of all %d layers and the output (-1, or leave it out)",
+                       p->n_gpu_layers, s->model->n_layer);
     if (follow_comm())
         warn_of_idle(p);
     char *gates = gates_text(&s->gates);

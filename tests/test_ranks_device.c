@@ -466,6 +466,7 @@ static void test_refusals(void **state)
     refused(m, NULL, "fake0", NULL, -1, "one device");
     refused(m, NULL, "fake0,fake1", "1/1/1", -1, "3 shares");
     refused(m, NULL, "fake0,fake1", NULL, 0, "-ngl 0");
+    refused(m, NULL, "fake0,fake1", NULL, 1, "-ngl 1: a split by tensors");
     refused(m, "comm.link=string", "fake0,fake1", NULL, -1, "string");
     refused(m, "comm.link=fake", "fake0,cpu", NULL, -1, "not all on devices");
     /* Without names: all devices, where there are as many as shares; else threads. */
