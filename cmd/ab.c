@@ -57,6 +57,7 @@ static const struct option *options(int *n)
         {"--seed", OPTION_U64, &seed, "N", "of the order of blocks and the bootstrap", 0, 0},
         BOTH_OPTIONS(args, "arms"),
         OUTPUT_OPTION,
+        LOCK_OPTION,
         JOURNAL_OPTIONS,
     };
     *n = (int)(sizeof table / sizeof *table);
@@ -425,6 +426,8 @@ static int run(int n_args, char **words)
         struct hone_error e = {0};
         rc = model_args.mask && cpu_mask(model_args.mask, &e) ? cmd_fail(&e) : cmd_load_plugins();
     }
+    if (!rc)
+        rc = cmd_lock_machine();
     if (!rc)
         rc = open_rig(&r, arms, n_arms);
     r.report = (struct ab_report){.rig = &r.rig, .contest = &r.contest, .rules = &r.rules, .differences = differences};

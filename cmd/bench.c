@@ -64,6 +64,7 @@ static struct option table[] = {
     {"-hff, --hf-file", OPTION_TEXT, &refused[HF_FILE], "FILE", "refused: hone fetches no models", 0, 0},
     {"-hft, --hf-token", OPTION_TEXT, &refused[HF_TOKEN], "TOKEN", "refused: hone fetches no models", 0, 0},
     {"-rpc, --rpc", OPTION_TEXT, &refused[RPC], "SERVERS", "refused: this build runs on this machine alone", 0, 0},
+    LOCK_OPTION,
     JOURNAL_OPTIONS,
 };
 #undef PARAM
@@ -318,7 +319,10 @@ static int sweep_run(const struct bench_sweep *s, struct running *r)
                               .cache = no_cache ? NULL : cmd_cache_folder(cache, sizeof cache)};
     struct bench_hooks h = {r, begin, sample, row_done, tell, session, stopped};
     interrupt_session(NULL);
-    int rc = bench_run(s, &o, &h, &tally, &e);
+    int rc = cmd_lock_machine();
+    if (rc)
+        return rc;
+    rc = bench_run(s, &o, &h, &tally, &e);
     progress_end();
     if (!rc || rc == HONE_ECANCELED)
         begin_documents(r);

@@ -30,6 +30,7 @@ static const struct option *options(int *n)
         {"--n-prefill", OPTION_INT, &n_prefill, "N", "with -m: tokens of the first prompt", 2, 65536},
         {"--n-decode", OPTION_INT, &n_decode, "N", "with -m: decode steps behind each prompt", 0, 65536},
         OUTPUT_OPTION,
+        LOCK_OPTION,
         JOURNAL_OPTIONS,
         SESSION_OPTIONS,
     };
@@ -459,7 +460,9 @@ static int run(int n_args, char **args)
         return cmd_refuse(HONE_EUSAGE, "check: '%s' is no option", args[0]);
     if ((shadow || capture) && !model_args.model)
         return cmd_refuse(HONE_EUSAGE, "check: --shadow and --capture watch a running model: give -m FILE");
-    return model_args.model ? run_shadow() : run_cases();
+    interrupt_session(NULL);
+    int rc = perf ? cmd_lock_machine() : 0;
+    return rc ? rc : model_args.model ? run_shadow() : run_cases();
 }
 
 const struct command command_check = {

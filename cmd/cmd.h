@@ -53,9 +53,14 @@ struct option {
     const char *value; /* the value's name in the help: "N"; NULL for flags */
     const char *help;
     double lo, hi;     /* of numbers; both 0: any */
+    bool *given;       /* set when it is given, for those whose default is a value like others; NULL: nobody asks */
 };
 /* What the option is when nobody gives it, as help and manual show it: " (default 40)", or "" where it is nothing. Returns text. */
 char *option_default(const struct option *o, char *text, size_t size);
+
+/* Whether words, parted by spaces, are options of a command with values that they can have; nothing is set. from: which option
+ * holds them, for the message. 0, or the exit code. */
+int options_try(const struct command *c, const char *words, const char *from);
 
 /* Prints "hone: <message>" to stderr and returns the exit code of the error (e->code must be set). */
 int cmd_fail(const struct hone_error *e);
@@ -165,6 +170,13 @@ int cmd_journal_end(struct recording *rec, int rc, json_t *outcome);
 const char *cmd_journal_path(char *path, size_t size, bool make);
 /* The folder for what may be computed again, made if need be; NULL where there is none. */
 const char *cmd_cache_folder(char *path, size_t size);
+
+/* For a command that measures, before it loads what it measures: waits, with a message, until no other program of hone measures on
+ * this machine (lab/machine_lock.h), unless --no-lock. Ctrl-C must be heard (interrupt_session). 0 or the exit code; the machine is
+ * given back when the process ends. */
+extern bool no_lock;
+#define LOCK_OPTION {"--no-lock", OPTION_FLAG, &no_lock, NULL, "measure also while another hone on this machine does", 0, 0}
+int cmd_lock_machine(void);
 
 /* Says on stderr what else used the machine since that look; nothing where it was quiet. `when` ends the sentence. */
 struct machine_state;

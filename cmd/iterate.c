@@ -53,6 +53,7 @@ static const struct option *options(int *n)
         {"--queue", OPTION_INPUT, &queue_path, "FILE", "the queue (default HONE_QUEUE, or queue.db beside the journal)", 0, 0},
         {"--tiers", OPTION_INPUT, &tiers_path, "FILE", "the tiers (default HONE_TIERS, or tiers beside the journal)", 0, 0},
         DENYLIST_OPTION,
+        LOCK_OPTION,
         PLUGIN_OPTION,
         JOURNAL_OPTION,
         OUTPUT_OPTION,
@@ -228,6 +229,18 @@ static int check_plugins(void)
         end[-1] = 0;
         rc = access(path, R_OK) ? cmd_refuse(HONE_EINPUT, "--plugin %s: %s", path, strerror(errno)) : 0;
         end[-1] = '\n';
+    }
+    return rc;
+}
+
+/* Words for other commands, which would be found out with a task taken. */
+static int check_options(void)
+{
+    int rc = 0;
+    for (enum iterate_step s = 0; s < ITERATE_N_STEPS && !rc; s++) {
+        char from[20];
+        snprintf(from, sizeof from, "--%s", iterate_step_name(s));
+        rc = words[s] ? options_try(command_find(iterate_step_name(s)), words[s], from) : 0;
     }
     return rc;
 }
@@ -462,12 +475,14 @@ static int run(int n_args, char **args)
                                     .lease_s = lease,
                                     .supervisor = !is_worker,
                                     .measure_wrong = measure_wrong,
+                                    .no_lock = no_lock,
                                     .reviewer = r->reviewer,
                                     .cancelled = stopped,
                                     .tell = tell};
     memcpy(r->o.words, words, sizeof words);
     int rc = n_args ? cmd_parse_id("iterate", args[0], &id) : 0;
     rc = rc ? rc : read_limits(&r->o);
+    rc = rc ? rc : check_options();
     rc = rc ? rc : read_paths(r);
     rc = rc ? rc : read_tiers(r);
     names(r);

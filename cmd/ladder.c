@@ -27,6 +27,7 @@ static const struct option *options(int *n)
         {"--resume", OPTION_GROWS, &resume, "FILE", "take over rungs that FILE has, and append to it", 0, 0},
         {"--no-cache", OPTION_FLAG, &no_cache, NULL, "compute the reference's logits anew", 0, 0},
         OUTPUT_OPTION,
+        LOCK_OPTION,
         JOURNAL_OPTIONS,
     };
     *n = (int)(sizeof table / sizeof *table);
@@ -170,7 +171,10 @@ static int run(int n_args, char **args)
         return cmd_refuse(HONE_EUSAGE, "ladder: it begins with attention on its reference; -fa on has no place here");
     if (jsonl_path && resume && strcmp(jsonl_path, resume) != 0)
         return cmd_refuse(HONE_EUSAGE, "ladder: --resume FILE appends to FILE; --jsonl names another");
-    int rc = cmd_open_model(&m);
+    interrupt_session(NULL);
+    int rc = cmd_lock_machine();
+    if (!rc)
+        rc = cmd_open_model(&m);
     if (!rc)
         rc = open_lines(&c);
     if (!rc)

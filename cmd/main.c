@@ -113,6 +113,8 @@ static int option_set(const struct option *o, const char *name, const char *valu
 {
     double x = 0;
     int rc = 0;
+    if (o->given)
+        *o->given = true;
     switch (o->kind) {
     case OPTION_FLAG:
     case OPTION_OFF:
@@ -233,6 +235,48 @@ static int options_parse(const struct command *c, int argc, char **argv, int *n_
             return rc;
     }
     return 0;
+}
+
+/* A value as option_set would take it. */
+static int option_try(const struct option *o, const char *name, const char *value)
+{
+    struct option other = *o;
+    double x = 0;
+    uint64_t u = 0;
+    other.to = &u;
+    other.given = NULL;
+    return o->kind == OPTION_INT || o->kind == OPTION_FLOAT ? option_number(o, name, value, &x)
+           : o->kind == OPTION_U64                          ? option_set(&other, name, value)
+                                                            : 0;
+}
+
+int options_try(const struct command *c, const char *words, const char *from)
+{
+    char *own = strdup(words), *rest = own, *word;
+    const char *format = output_format; /* which a command's table may take for its own when it is asked for */
+    int rc = own ? 0 : cmd_refuse(HONE_ERESOURCE, "no memory for options");
+    while (!rc && (word = strsep(&rest, " "))) {
+        size_t n = !strncmp(word, "--", 2) ? strcspn(word, "=") : strlen(word);
+        const struct option *o = word[0] == '-' ? option_find(c, word, n) : NULL;
+        char *value = word[n] ? word + n + 1 : NULL;
+        if (!*word)
+            continue;
+        if (!o)
+            rc = cmd_refuse(HONE_EUSAGE, "%s: '%s' is no option of hone %s", from, word, c->name);
+        else if (!o->value && value)
+            rc = cmd_refuse(HONE_EUSAGE, "%s: %.*s takes no value", from, (int)n, word);
+        if (rc || !o->value)
+            continue;
+        word[n] = 0;
+        while (!value && rest && *rest == ' ')
+            rest++;
+        value = value ? value : strsep(&rest, " ");
+        rc = value && *value ? option_try(o, word, value)
+                             : cmd_refuse(HONE_EUSAGE, "%s: %s needs a value (%s)", from, word, o->value);
+    }
+    output_format = format;
+    free(own);
+    return rc;
 }
 
 /* Zeros, and what is off, are said by the help text where they mean something: "(0: one a core)". */

@@ -6,6 +6,7 @@
 #include "engine/engine.h"
 #include "engine/follow.h"
 #include "engine/kv.h"
+#include "lab/machine_lock.h"
 #include "lab/one_device.h"
 #include "lab/split.h"
 #include "model/utf8.h"
@@ -235,6 +236,33 @@ int cmd_alone(const char *command, const char *instead)
                ? cmd_refuse(HONE_EUSAGE, "%s: it measures fresh processes, which cannot join the ranks that mpirun started: %s",
                             command, instead)
                : 0;
+}
+
+bool no_lock;
+
+static int lock_tick(void *user)
+{
+    (void)user;
+    return interrupted();
+}
+
+static void tell_waiting(void *user, const char *who)
+{
+    (void)user;
+    progress_end();
+    fprintf(stderr, "hone: waiting: %s measures on this machine; --no-lock measures all the same\n", who);
+}
+
+int cmd_lock_machine(void)
+{
+    static struct machine_lock lock;
+    struct hone_error e = {0};
+    int rc = no_lock ? 0 : machine_lock_take(&lock, &(struct machine_wait){lock_tick, tell_waiting, NULL}, &e);
+    if (rc == HONE_ECANCELED)
+        return EXIT_INTERRUPTED;
+    if (rc)
+        fprintf(stderr, "hone: warning: %s\n", e.message);
+    return 0;
 }
 
 static bool progress_shown;

@@ -89,6 +89,8 @@ static void print_tier(const struct tier *t)
         printf("    fallbacks 0\n");
     if (t->weights_may_change)
         printf("    weights may-change\n");
+    if (t->base)
+        printf("    base %s\n", t->base);
 }
 
 static int list(const struct tiers *t)
@@ -96,8 +98,9 @@ static int list(const struct tiers *t)
     json_t *all = json_array();
     for (int i = 0; i < t->n; i++)
         if (output_json())
-            json_array_append_new(all, json_pack("{s:s, s:s?, s:i, s:i}", "name", t->list[i].name, "model", t->list[i].model,
-                                                 "line", t->list[i].line, "bench_rules", t->list[i].n_benches));
+            json_array_append_new(all, json_pack("{s:s, s:s?, s:i, s:i, s:s?}", "name", t->list[i].name, "model",
+                                                 t->list[i].model, "line", t->list[i].line, "bench_rules", t->list[i].n_benches,
+                                                 "base", t->list[i].base));
         else
             print_tier(&t->list[i]);
     if (output_json())

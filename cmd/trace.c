@@ -22,6 +22,7 @@ static const struct option *options(int *n)
         {"--level", OPTION_INT, &level, "N", "collectives: 1 their sums, 2 a line for each, 3 with ranks that meet before each (perturbs), 4 with what the planner made of each partial", 1, 4},
         {"--nodes", OPTION_FLAG, &all_nodes, NULL, "a line for every node, not only the sums", 0, 0},
         {"-o, --output", OPTION_TEXT, &output_format, "FORMAT", "text, json, jsonl or chrome", 0, 0},
+        LOCK_OPTION,
         JOURNAL_OPTIONS,
     };
     *n = (int)(sizeof table / sizeof *table);
@@ -152,7 +153,11 @@ static int run(int n_args, char **args)
     struct recording rec = {0};
     if (n_args)
         return cmd_refuse(HONE_EUSAGE, "trace: '%s' is no option", args[0]);
-    int rc = cmd_open_model(&m), n_threads = model_args.n_threads ? model_args.n_threads : cpu_cores();
+    interrupt_session(NULL);
+    int rc = plan_only ? 0 : cmd_lock_machine();
+    if (!rc)
+        rc = cmd_open_model(&m);
+    int n_threads = model_args.n_threads ? model_args.n_threads : cpu_cores();
     if (!rc)
         rc = cmd_open_session(&s, m, NULL);
     if (!rc && !plan_only)

@@ -19,6 +19,7 @@ static const struct option *options(int *n)
         {"-r, --repetitions", OPTION_INT, &repeats, "N", "steps a variant; each node's median counts", 1, 1000},
         {"--margin", OPTION_FLOAT, &margin, "X", "how much faster than the table's own choice another must be", 0, 1},
         OUTPUT_OPTION,
+        LOCK_OPTION,
         JOURNAL_OPTIONS,
     };
     *n = (int)(sizeof table / sizeof *table);
@@ -122,7 +123,10 @@ static int run(int n_args, char **args)
         return cmd_refuse(HONE_EUSAGE, "tune: it sets gates itself; --recipe has no place here");
     if (strcmp(model_args.flash, "on") == 0)
         return cmd_refuse(HONE_EUSAGE, "tune: it tries every kernel of attention itself; -fa on has no place here");
+    interrupt_session(NULL);
     int rc = check_set();
+    if (!rc)
+        rc = cmd_lock_machine();
     if (!rc)
         rc = cmd_refuse_split("tune", "it times the kernels of a whole model");
     if (!rc)

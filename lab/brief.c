@@ -132,7 +132,7 @@ static int find_related(struct queue *q, const json_t *task, json_t *related, st
     return rc;
 }
 
-int brief_make(struct queue *q, struct journal *j, int64_t id, json_t **brief, struct hone_error *e)
+int brief_make(struct queue *q, struct journal *j, int64_t id, const struct tiers *tiers, json_t **brief, struct hone_error *e)
 {
     json_t *task = NULL, *events = NULL, *related = json_array(), *best = NULL;
     struct finding f = {.j = j, .runs = json_array()};
@@ -148,6 +148,9 @@ int brief_make(struct queue *q, struct journal *j, int64_t id, json_t **brief, s
     if (!rc && !(*brief = json_pack("{s:i, s:O, s:O, s:O, s:O, s:O?}", "schema_version", 1, "task", task, "events", events,
                                     "related", related, "runs", f.runs, "best", best)))
         rc = err_set(e, HONE_ERESOURCE, "no memory for a brief");
+    const struct tier *tier = !rc && tiers ? tiers_find(tiers, word(task, "tier")) : NULL;
+    if (tier && !best)
+        json_object_set_new(*brief, "base", json_string(tier->base ? tier->base : ""));
     struct recipe r = {0};
     struct hone_error unread = {0};
     if (!rc && *word(task, "recipe")) {
@@ -241,15 +244,29 @@ static void put_result(FILE *to, const json_t *result)
     fputs(json_array_size(runs) ? ")" : "", to);
 }
 
-/* The same of an event, whose detail is a result as text, or a reason. */
+/* The fields that were edited; what each of them was, `queue show` has. */
+static void put_fields(FILE *to, const json_t *changes)
+{
+    const char *key, *before = "";
+    json_t *value;
+    json_object_foreach((json_t *)changes, key, value)
+    {
+        fprintf(to, "%s%s", before, key);
+        before = ", ";
+    }
+}
+
+/* The same of an event, whose detail is a result or what was edited, as text, or a reason. */
 static void put_detail(FILE *to, const json_t *event)
 {
-    json_t *result = !strcmp(word(event, "what"), "done") ? json_loads(word(event, "detail"), 0, NULL) : NULL;
-    if (json_is_object(result))
-        put_result(to, result);
+    json_t *detail = json_loads(word(event, "detail"), 0, NULL);
+    if (json_is_object(detail) && !strcmp(word(event, "what"), "edited"))
+        put_fields(to, detail);
+    else if (json_is_object(detail) && (!strcmp(word(event, "what"), "done") || !strcmp(word(event, "what"), "corrected")))
+        put_result(to, detail);
     else
         put(to, word(event, "detail"), 200);
-    json_decref(result);
+    json_decref(detail);
 }
 
 static void put_gates(FILE *to, const json_t *gates)
@@ -335,12 +352,13 @@ static void put_word(FILE *to, const char *before, const char *text)
     fputc('\'', to);
 }
 
-/* What is handed in must be against the best of the tier; where there is none, the speed is against the recipe to start from,
- * and the output against what hone does by itself, for that recipe is nobody's proof. */
-static void put_commands(FILE *to, const json_t *t, const json_t *best)
+/* What is handed in must be against the best of the tier or, where nothing was promoted yet, against what the tier says: its
+ * base, or hone by itself. The output is held to the same, but for a base that a tier only names: that is nobody's proof. */
+static void put_commands(FILE *to, const json_t *t, const json_t *best, const char *base)
 {
     long long id = json_integer_value(json_object_get(t, "id"));
-    const char *tier = word(t, "tier"), *start = *word(t, "recipe") ? word(t, "recipe") : "base";
+    const char *tier = word(t, "tier");
+    const char *start = base ? *base ? "base.recipe" : "base" : *word(t, "recipe") ? word(t, "recipe") : "base";
     bool beaten = json_is_object(best);
     fprintf(to,
             "\ncommands (HONE_TASK=%lld makes runs known as this task's)\n"
@@ -352,6 +370,9 @@ static void put_commands(FILE *to, const json_t *t, const json_t *best)
         if (*word(t, "model"))
             put_word(to, " --model ", word(t, "model"));
         fputs(" >best.recipe    what has to be beaten\n", to);
+    } else if (base && *base) {
+        put_word(to, "    echo ", base);
+        fputs(" >base.recipe    what has to be beaten\n", to);
     }
     fprintf(to,
             "    hone recipe lint CANDIDATE.recipe\n"
@@ -385,5 +406,5 @@ void brief_write(const json_t *brief, FILE *to)
         put_block(to, word(best, "text"));
     }
     put_tried(to, brief);
-    put_commands(to, task, best);
+    put_commands(to, task, best, json_string_value(json_object_get(brief, "base")));
 }

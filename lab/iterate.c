@@ -38,7 +38,9 @@ void iteration_free(struct iteration *it)
     patch_tree_close(&it->tree);
     recipe_free(&it->recipe);
     change_free(&it->change);
+    machine_lock_drop(&it->machine);
     free(it->base_text);
+    free(it->start_text);
     free(it->plugins);
     json_decref(it->runs);
     json_decref(it->task);
@@ -114,11 +116,10 @@ static int review(struct iteration *it, struct hone_error *e)
 static int record_outcome(struct iteration *it, struct hone_error *e)
 {
     static const char *const words[N_DECISIONS] = {
-        [DECISION_FAILED] = "inconclusive", [DECISION_NOTED] = "noted",  [DECISION_WRONG] = "lost",
-        [DECISION_SLOWER] = "lost",         [DECISION_NO_GAIN] = "lost", [DECISION_REFUSED] = "lost",
-        [DECISION_PASSED] = "kept",         [DECISION_PROMOTED] = "kept"};
-    const char *word =
-        it->decision == DECISION_NO_GAIN && !strcmp(it->outcome, "unclear") ? "inconclusive" : words[it->decision];
+        [DECISION_FAILED] = "inconclusive", [DECISION_NOTED] = "noted",   [DECISION_WRONG] = "lost",
+        [DECISION_SLOWER] = "lost",         [DECISION_NO_GAIN] = "lost",  [DECISION_REFUSED] = "lost",
+        [DECISION_PASSED] = "kept",         [DECISION_PROMOTED] = "kept", [DECISION_UNCLEAR] = "inconclusive"};
+    const char *word = words[it->decision];
     char text[900];
     json_t *run = NULL, *decision = iteration_json(it);
     snprintf(text, sizeof text, "task %lld: %s: %s", (long long)it->id, decision_word(it->decision), it->why);

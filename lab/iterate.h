@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "lab/change.h"
 #include "lab/journal.h"
+#include "lab/machine_lock.h"
 #include "lab/patch.h"
 #include "lab/queue.h"
 #include "lab/tier.h"
@@ -39,7 +40,8 @@ double iterate_step_limit(enum iterate_step s);
     X(NOTED, "noted")       /* its program left a record and no candidate */                                                   \
     X(WRONG, "wrong")       /* check, verify or bench found the output wrong */                                                \
     X(SLOWER, "slower")     /* ab says loss */                                                                                 \
-    X(NO_GAIN, "no gain")   /* ab says no difference, or unclear */                                                            \
+    X(UNCLEAR, "unclear")   /* ab cannot say: its interval holds more than one answer */                                       \
+    X(NO_GAIN, "no gain")   /* ab says no difference */                                                                        \
     X(REFUSED, "refused")   /* a win that the tier does not take */                                                            \
     X(PASSED, "passed")     /* it waits for a supervisor, or there is no tier to promote it to */                              \
     X(PROMOTED, "promoted") /* the best of its tier now */
@@ -63,6 +65,7 @@ struct iterate_options {
     int64_t lease_s;
     bool supervisor;              /* what passes is approved and promoted, what does not is rejected */
     bool measure_wrong;           /* compare also what was found wrong */
+    bool no_lock;                 /* measure also while others on this machine do */
     const char *reviewer;         /* in whose name */
     int (*cancelled)(void *user); /* 1: end; 2 or more: and wait for nothing but that the task is given back */
     void (*tell)(void *user, int64_t task, const char *step, double seconds, const char *what); /* a step has ended */
@@ -85,16 +88,18 @@ struct iteration {
     struct patch_base source;                                   /* of a change of sources */
     struct patch_tree tree;                                     /* for its program */
     char folder[4200], base[4300], candidate[4300], kept[4300]; /* logs; recipes; plug-ins */
-    char *base_text, *plugins;                                  /* plugins: of base and candidate, a line each */
-    struct recipe recipe;                                       /* the candidate */
-    bool same_recipe;                                           /* as the base */
-    bool from_best;                                             /* the base is the best of the tier */
-    char commit[65];                                            /* of the changed sources; "": none */
-    const char *binary;                                         /* that runs the candidate */
-    int64_t lease_until, renewed;                               /* monotonic, ns */
-    char stop[200];                                             /* why the step at hand was ended */
-    bool lost;                                                  /* the lease: another has the task */
-    bool worked;                                                /* the task's program ran, and may have left anything */
+    char *base_text, *start_text, *plugins; /* what is to be beaten; what the change is laid over; of plug-ins,
+                                               those of base and candidate, a line each */
+    struct recipe recipe;                   /* the candidate */
+    bool same_recipe;                       /* as the base */
+    bool from_best;                         /* the base is the best of the tier */
+    char commit[65];                        /* of the changed sources; "": none */
+    const char *binary;                     /* that runs the candidate */
+    int64_t lease_until, renewed;           /* monotonic, ns */
+    char stop[200];                         /* why the step at hand was ended */
+    bool lost;                              /* the lease: another has the task */
+    struct machine_lock machine;            /* held while a step uses the processors */
+    bool worked;                            /* the task's program ran, and may have left anything */
 
     enum decision decision;
     char why[600];
@@ -125,6 +130,9 @@ void call_pair(struct iteration *it, struct call *l, const char *flag, const cha
 void call_words(struct iteration *it, struct call *l, const char *words);                  /* parted by spaces; may be NULL */
 /* -m, --journal, hypothesis, plug-ins: of every command that runs the model. */
 void call_model(struct iteration *it, struct call *l);
+/* Waits until no other measurement uses this machine, for a step that would disturb it or be disturbed: 0, or as iterate_run.
+ * What a step waits for counts for the task's budget, and not for the step's limit. */
+int iterate_take_machine(struct iteration *it, enum iterate_step s, struct hone_error *e);
 /* Runs it as the step, its stdout in <folder>/<out> where given. 0: it ran, and *exit_code is 0 or 1; ITERATE_DECIDED: it
  * failed. */
 int iterate_run(struct iteration *it, enum iterate_step s, const struct call *l, const char *binary, const char *const *env,

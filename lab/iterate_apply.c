@@ -1,9 +1,9 @@
 /* iterate_apply.c: from a task's text to something that can be run: a base recipe and a candidate, and a program where the
  * sources were changed.
  *
- * The base is what has to be beaten: the best recipe of the task's tier, or, before there is one, the recipe that the task
- * starts from. A task's change is laid over it when it is taken, not when it is added, so two changes that win one after the
- * other add up.
+ * The base is what has to be beaten: the best recipe of the task's tier; before there is one what the tier says (its `base`, or
+ * hone by itself); without a tier, the recipe that the task starts from. A task's change is laid over the best, or over the
+ * recipe that it starts from, when it is taken, not when it is added, so two changes that win one after the other add up.
  *
  * A program gets all that it needs by file and environment, and a folder of sources of its own, so that several work on one
  * machine. Its answer is its exit code, the candidate's recipe, the sources, and what it recorded. It never holds the lease: a
@@ -89,7 +89,7 @@ static int write_brief(struct iteration *it, struct hone_error *e)
 {
     json_t *brief = NULL;
     char path[4300];
-    int rc = brief_make(it->queue, it->journal, it->id, &brief, e);
+    int rc = brief_make(it->queue, it->journal, it->id, it->o->tiers, &brief, e);
     snprintf(path, sizeof path, "%s/brief.json", it->folder);
     if (!rc && json_dump_file(brief, path, JSON_INDENT(2)))
         rc = err_set(e, HONE_ERESOURCE, "%s: it cannot be written", path);
@@ -106,6 +106,18 @@ static int write_brief(struct iteration *it, struct hone_error *e)
 
 /* ---- base */
 
+/* What the candidate begins as: the best where there is one, else the task's own recipe, else the base. */
+static int find_start(struct iteration *it, const char *best, struct hone_error *e)
+{
+    struct hone_error why = {0};
+    const char *own = field(it, "recipe");
+    if (best || !*own)
+        it->start_text = strdup(best ? best : it->tier && it->tier->base ? it->tier->base : "");
+    else if (!(it->start_text = read_file(own, &why)))
+        return iterate_decide(it, DECISION_FAILED, "the recipe that it starts from: %s", why.message);
+    return it->start_text ? 0 : no_memory(e);
+}
+
 static int find_base(struct iteration *it, struct hone_error *e)
 {
     json_t *best = NULL;
@@ -113,19 +125,14 @@ static int find_base(struct iteration *it, struct hone_error *e)
     int rc = it->tier ? recipe_best(it->journal, it->tier->name, it->tier->model, &best, e) : 0;
     const char *text = json_string_value(json_object_get(best, "text"));
     it->from_best = text;
-    if (!rc && text)
-        it->base_text = strdup(text);
-    else if (!rc && *field(it, "recipe") && !(it->base_text = read_file(field(it, "recipe"), &why)))
-        rc = iterate_decide(it, DECISION_FAILED, "the recipe that it starts from: %s", why.message);
-    else if (!rc && !*field(it, "recipe"))
-        it->base_text = strdup("");
-    json_decref(best);
-    if (!rc && !it->base_text)
+    rc = rc ? rc : find_start(it, text, e);
+    if (!rc && !(it->base_text = strdup(text || !it->tier ? it->start_text : it->tier->base ? it->tier->base : "")))
         rc = no_memory(e);
-    if (!rc && change_keep_plugins(&it->base_text, it->kept, &why))
+    json_decref(best);
+    if (!rc && (change_keep_plugins(&it->start_text, it->kept, &why) || change_keep_plugins(&it->base_text, it->kept, &why)))
         rc = iterate_decide(it, DECISION_FAILED, "the recipe that it starts from: %s", why.message);
     rc = rc ? rc : write_file(it->base, it->base_text, e);
-    return rc ? rc : write_file(it->candidate, it->base_text, e);
+    return rc ? rc : write_file(it->candidate, it->start_text, e);
 }
 
 int iterate_prepare(struct iteration *it, struct hone_error *e)
@@ -258,7 +265,8 @@ static int apply_words(struct iteration *it, struct hone_error *e)
     struct hone_error why = {0};
     char *text = NULL;
     int rc = 0;
-    if (change_keep_plugins(&it->change.words, it->kept, &why) || change_lay_over(it->base_text, it->change.words, &text, &why))
+    if (change_keep_plugins(&it->change.words, it->kept, &why) ||
+        change_lay_over(it->start_text, it->change.words, &text, &why))
         rc = iterate_decide(it, DECISION_FAILED, "apply: %s", why.message);
     rc = rc ? rc : write_file(it->candidate, text, e);
     free(text);
@@ -293,13 +301,18 @@ static int build_tick(void *user)
 
 static int build(struct iteration *it, struct hone_error *e)
 {
-    struct building b = {it, clock_ns() + (int64_t)(1e9 * iterate_limit(it, ITERATE_build))};
+    struct building b = {.it = it};
     struct hone_error why = {0};
     char log[4300];
     snprintf(log, sizeof log, "%s/build.log", it->folder);
     struct worktree_build w = {.revision = it->commit, .cache = it->o->cache, .cancelled = build_tick, .user = &b, .log = log};
+    int rc = iterate_take_machine(it, ITERATE_build, e);
+    if (rc)
+        return rc;
     int64_t start = clock_ns();
-    int rc = worktree_build(&w, &why);
+    b.until = start + (int64_t)(1e9 * iterate_limit(it, ITERATE_build));
+    rc = worktree_build(&w, &why);
+    machine_lock_drop(&it->machine);
     if (it->o->tell)
         it->o->tell(it->o->user, it->id, "build", (double)(clock_ns() - start) / 1e9, rc ? why.message : "");
     if (!rc)

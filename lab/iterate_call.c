@@ -13,6 +13,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { LOG_LIMIT = 64 << 20 };
+
 const char *iterate_step_name(enum iterate_step s)
 {
     static const char *const names[] = {
@@ -158,6 +160,31 @@ static int stopped(struct iteration *it, struct hone_error *e)
     return iterate_decide(it, DECISION_FAILED, "%s", it->stop);
 }
 
+static void tell_waiting(void *user, const char *who)
+{
+    struct iteration *it = user;
+    char text[300];
+    snprintf(text, sizeof text, "%.250s measures on this machine", who);
+    if (it->o->tell)
+        it->o->tell(it->o->user, it->id, "waits", 0, text);
+}
+
+/* A machine that has no place for the lock is no reason to do nothing. */
+int iterate_take_machine(struct iteration *it, enum iterate_step s, struct hone_error *e)
+{
+    struct hone_error why = {0};
+    struct machine_wait w = {iterate_tick, tell_waiting, it};
+    if (it->o->no_lock ||
+        (s != ITERATE_build && s != ITERATE_check && s != ITERATE_verify && s != ITERATE_bench && s != ITERATE_ab))
+        return 0;
+    int rc = machine_lock_take(&it->machine, &w, &why);
+    if (rc == HONE_ECANCELED)
+        return stopped(it, e);
+    if (rc && it->o->tell)
+        it->o->tell(it->o->user, it->id, iterate_step_name(s), 0, why.message);
+    return 0;
+}
+
 int iterate_run(struct iteration *it, enum iterate_step s, const struct call *l, const char *binary, const char *const *env,
                 const char *folder, const char *out, int *exit_code, char said[400], struct hone_error *e)
 {
@@ -168,6 +195,9 @@ int iterate_run(struct iteration *it, enum iterate_step s, const struct call *l,
         return err_set(e, HONE_ERESOURCE, "no memory for a step");
     *own = *l;
     own->list[own->n] = NULL;
+    int rc = iterate_take_machine(it, s, e);
+    if (rc)
+        return rc;
     snprintf(log, sizeof log, "%s/%s.log", it->folder, name);
     snprintf(out_path, sizeof out_path, "%s/%s", it->folder, out ? out : "");
     struct program step = {.argv = own->list,
@@ -177,10 +207,12 @@ int iterate_run(struct iteration *it, enum iterate_step s, const struct call *l,
                            .log = log,
                            .out = out ? out_path : NULL,
                            .limit_s = iterate_limit(it, s),
+                           .log_limit = LOG_LIMIT,
                            .tick = iterate_tick,
                            .user = it};
     struct program_result r;
-    int rc = iterate_tick(it) ? 0 : program_run(&r, &step, e);
+    rc = iterate_tick(it) ? 0 : program_run(&r, &step, e);
+    machine_lock_drop(&it->machine);
     if (rc)
         return rc;
     if (it->stop[0])

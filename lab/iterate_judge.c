@@ -369,6 +369,8 @@ int iterate_judge(struct iteration *it, struct hone_error *e)
                               two ? "; two programs: to be merged by hand" : "");
     if (!strcmp(it->outcome, "loss"))
         return iterate_decide(it, DECISION_SLOWER, "%s", gain);
+    if (!strcmp(it->outcome, "unclear"))
+        return iterate_decide(it, DECISION_UNCLEAR, "%s: more blocks would tell, of `hone ab` or by --ab '--blocks N'", gain);
     if (!win)
         return iterate_decide(it, DECISION_NO_GAIN, "%s: %s", it->outcome, gain);
     return iterate_decide(it, DECISION_REFUSED, "%s, but %s", gain, why);

@@ -21,14 +21,15 @@ enum { GIT_LIMIT_S = 120 };
 
 struct git {
     const char *folder;
-    const char *index; /* its file; NULL: the folder's own */
-    const char *date;  /* of commits; NULL: now */
+    const char *index;      /* its file; NULL: the folder's own */
+    const char *date;       /* of commits; NULL: now */
+    const char *repository; /* whose objects and settings are meant; NULL: the folder's own */
 };
 
 /* The first line of what git prints, where line is given. */
 static int git_run(const struct git *g, const char *const *argv, char *line, size_t size, struct hone_error *e)
 {
-    char index[4500], author[80], committer[80];
+    char index[4500], author[80], committer[80], dir[4200], tree[4500];
     const char *env[16] = {"GIT_DIR",
                            "GIT_WORK_TREE",
                            "GIT_PREFIX",
@@ -37,6 +38,12 @@ static int git_run(const struct git *g, const char *const *argv, char *line, siz
                            "GIT_COMMITTER_NAME=hone iterate",
                            "GIT_COMMITTER_EMAIL=iterate@localhost"};
     int n = 7;
+    if (g->repository) {
+        snprintf(dir, sizeof dir, "GIT_DIR=%s", g->repository);
+        snprintf(tree, sizeof tree, "GIT_WORK_TREE=%s", g->folder);
+        env[0] = dir;
+        env[1] = tree;
+    }
     if (g->index)
         snprintf(index, sizeof index, "GIT_INDEX_FILE=%s", g->index);
     env[n++] = g->index ? index : "GIT_INDEX_FILE";
@@ -118,6 +125,8 @@ int patch_apply(const struct patch_base *b, const char *file, const char *title,
 
 /* ---- a tree to edit */
 
+/* A repository of its own that borrows the other's objects: what is done there to branches, index and settings stays there. A
+ * worktree would be cheaper by a few files, and whoever says `git switch -c` in one leaves a branch to everybody. */
 int patch_tree_open(struct patch_tree *t, const struct patch_base *b, const char *cache, struct hone_error *e)
 {
     char folder[4200];
@@ -129,8 +138,12 @@ int patch_tree_open(struct patch_tree *t, const struct patch_base *b, const char
         return err_set(e, HONE_ERESOURCE, "%s: %s", folder, strerror(errno));
     worktree_remove_leftovers(b->root, folder);
     snprintf(t->path, sizeof t->path, "%s/%.12s-edit-%ld", folder, b->commit, (long)getpid());
-    int rc = git_run(&(struct git){.folder = b->root}, ARGS("worktree", "add", "--detach", "--force", t->path, b->commit), NULL,
-                     0, e);
+    snprintf(t->index, sizeof t->index, "%s/%.12s-index-%ld", folder, b->commit, (long)getpid());
+    struct git in_tree = {.folder = t->path};
+    int rc = git_run(&(struct git){.folder = b->root},
+                     ARGS("clone", "--quiet", "--shared", "--no-checkout", "--no-tags", b->root, t->path), NULL, 0, e);
+    rc = rc ? rc : git_run(&in_tree, ARGS("checkout", "--quiet", "--detach", b->commit), NULL, 0, e);
+    rc = rc ? rc : git_run(&in_tree, ARGS("remote", "remove", "origin"), NULL, 0, e); /* nothing to push to */
     if (rc)
         patch_tree_close(t);
     return rc;
@@ -143,11 +156,18 @@ void patch_tree_close(struct patch_tree *t)
     t->path[0] = 0;
 }
 
+/* The files as they lie there, into the repository that they came from, whatever was committed meanwhile. The program may have
+ * left an index that names objects which only the copy has, so an index is made anew. */
 int patch_tree_commit(const struct patch_tree *t, const char *title, char commit[65], struct hone_error *e)
 {
-    struct git g = {.folder = t->path, .date = t->base.date};
-    int rc = git_run(&g, ARGS("add", "--all"), NULL, 0, e);
-    return rc ? rc : commit_index(&g, &t->base, title, commit, e);
+    char dir[4100];
+    struct git g = {.folder = t->path, .date = t->base.date, .index = t->index, .repository = dir};
+    int rc = git_run(&(struct git){.folder = t->base.root}, ARGS("rev-parse", "--absolute-git-dir"), dir, sizeof dir, e);
+    rc = rc ? rc : git_run(&g, ARGS("read-tree", t->base.commit), NULL, 0, e);
+    rc = rc ? rc : git_run(&g, ARGS("add", "--all"), NULL, 0, e);
+    rc = rc ? rc : commit_index(&g, &t->base, title, commit, e);
+    unlink(t->index);
+    return rc;
 }
 
 /* ---- names */

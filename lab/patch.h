@@ -22,11 +22,13 @@ bool patch_base_is_hone(const struct patch_base *b);
 int patch_apply(const struct patch_base *b, const char *file, const char *title, const char *scratch, char commit[65],
                 struct hone_error *e);
 
-/* The base's sources in a folder of their own, below cache: a worktree that somebody may edit. Gone with patch_tree_close; one
- * that a killed process left goes at the next opening. */
+/* The base's sources in a folder of their own, below cache: a repository that somebody may edit, commit and switch branches in
+ * without a trace in the one that it was made from. Gone with patch_tree_close; one that a killed process left goes at the next
+ * opening. */
 struct patch_tree {
     struct patch_base base;
-    char path[4400]; /* "": not open */
+    char path[4400];  /* "": not open */
+    char index[4400]; /* a file beside it */
 };
 int patch_tree_open(struct patch_tree *t, const struct patch_base *b, const char *cache, struct hone_error *e);
 void patch_tree_close(struct patch_tree *t); /* harmless on a zeroed one */

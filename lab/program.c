@@ -23,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -120,7 +121,14 @@ static void end_orphans(void)
     }
 }
 
-_Noreturn static void guard_main(const struct program *s, struct told *t, int lifeline)
+/* It writes to the log itself, so nobody but the guard sees how much. */
+static bool is_loud(const struct program *s, long long from)
+{
+    struct stat st;
+    return s->log_limit > 0 && s->log && stat(s->log, &st) == 0 && st.st_size - from > s->log_limit;
+}
+
+_Noreturn static void guard_main(const struct program *s, struct told *t, int lifeline, long long from)
 {
     setsid();
     signal(SIGINT, SIG_IGN);
@@ -137,10 +145,11 @@ _Noreturn static void guard_main(const struct program *s, struct told *t, int li
     t->end = PROGRAM_EXITED;
     while (!has_ended(pid)) {
         bool late = s->limit_s > 0 && (double)(clock_ns() - start) > s->limit_s * 1e9;
-        if (!late && !wants_no_more(lifeline))
+        bool loud = !late && is_loud(s, from);
+        if (!late && !loud && !wants_no_more(lifeline))
             continue;
         if (!has_ended(pid))
-            t->end = late ? PROGRAM_LATE : PROGRAM_STOPPED;
+            t->end = late ? PROGRAM_LATE : loud ? PROGRAM_LOUD : PROGRAM_STOPPED;
         end_program(pid);
     }
     kill(-pid, SIGKILL); /* what it left in the background */
@@ -255,7 +264,7 @@ int program_run(struct program_result *r, const struct program *s, struct hone_e
     pid_t guard = fork();
     if (guard == 0) {
         close(ends[1]);
-        guard_main(s, told, ends[0]);
+        guard_main(s, told, ends[0], from);
     }
     close(ends[0]);
     bool left = false;
@@ -281,6 +290,8 @@ const char *program_describe(const struct program *s, const struct program_resul
     char what[80];
     if (r->end == PROGRAM_LATE)
         snprintf(what, sizeof what, "was not done after %g s", s->limit_s);
+    else if (r->end == PROGRAM_LOUD)
+        snprintf(what, sizeof what, "was ended: its log is more than %lld MiB", s->log_limit >> 20);
     else if (r->end == PROGRAM_STOPPED)
         snprintf(what, sizeof what, "was stopped");
     else if (r->end == PROGRAM_SIGNALLED)

@@ -14,12 +14,13 @@ struct program {
     const char *log;         /* file that stdout and stderr are added to, behind the command line; NULL: /dev/null */
     const char *out;         /* file that stdout goes to instead, made anew; NULL: the log */
     double limit_s;          /* 0: none */
+    long long log_limit;     /* bytes that it may add to the log; 0: none */
     int (*tick)(void *user); /* called ten times a second; 1 ends the program, 2 or more does so behind our back; NULL: none */
     void *user;
 };
 
-/* SIGNALLED: by a signal of its own; LATE: it reached its limit; STOPPED: tick said so. */
-enum program_end { PROGRAM_EXITED, PROGRAM_SIGNALLED, PROGRAM_LATE, PROGRAM_STOPPED };
+/* SIGNALLED: by a signal of its own; LATE: it reached its limit; LOUD: its log did; STOPPED: tick said so. */
+enum program_end { PROGRAM_EXITED, PROGRAM_SIGNALLED, PROGRAM_LATE, PROGRAM_LOUD, PROGRAM_STOPPED };
 
 struct program_result {
     enum program_end end;
@@ -28,8 +29,9 @@ struct program_result {
     char said[400]; /* the last line that it printed to the log, "" where there is none */
 };
 
-/* Runs it. When this returns nothing runs any more of what the program started, unless tick said 2; then, as when this process is
- * killed, however that is done, some seconds later. 0 whatever came of the program; HONE_ERESOURCE where it could not be started. */
+/* Runs it. When this returns nothing runs any more of what the program started, unless tick said 2; then, as when this process
+ * is killed, however that is done, some seconds later. 0 whatever came of the program; HONE_ERESOURCE where it could not be
+ * started. */
 int program_run(struct program_result *r, const struct program *s, struct hone_error *e);
 /* "exit code 3: no such file", "was not done after 60 s", ... */
 const char *program_describe(const struct program *s, const struct program_result *r, char *text, int size);

@@ -6,19 +6,12 @@
  *
  * A hand-in is tied to the token of the lease, not to the worker's name, for a worker that was slow, and whose task went to
  * another, has the same name still. The token of the last lease stays with the task, so that a repeated hand-in is known as
- * one. */
+ * one, and a corrected one as its author's. What a supervisor does is in queue_supervise.c. */
 #include "lab/queue_store.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* What is looked at before any change. */
-struct standing {
-    char status[16], token[QUEUE_TOKEN + 1], worker[200], review[16];
-    int64_t taken, expires, budget, tries, attempts;
-    bool has_tier;
-};
 
 static void copy(char *to, size_t size, sqlite3_stmt *s, int i)
 {
@@ -26,7 +19,7 @@ static void copy(char *to, size_t size, sqlite3_stmt *s, int i)
     snprintf(to, size, "%s", text ? (const char *)text : "");
 }
 
-static int look(struct queue *q, int64_t id, struct standing *t, struct hone_error *e)
+int queue_look(struct queue *q, int64_t id, struct queue_standing *t, struct hone_error *e)
 {
     sqlite3_stmt *s;
     int rc = queue_prepare(q, &s, e,
@@ -48,29 +41,31 @@ static int look(struct queue *q, int64_t id, struct standing *t, struct hone_err
         t->tries = sqlite3_column_int64(s, 7);
         t->attempts = sqlite3_column_int64(s, 8);
         t->has_tier = sqlite3_column_int(s, 9);
+        t->spent = !strcmp(t->status, "leased") && t->expires <= queue_now() && t->tries && t->attempts >= t->tries;
     }
     sqlite3_finalize(s);
     return rc;
 }
 
-static int refuse(struct hone_error *e, int64_t id, const struct standing *t, const char *what)
+int queue_refuse(struct hone_error *e, int64_t id, const struct queue_standing *t, const char *what)
 {
     return err_set(e, HONE_ECHECK, "task %lld: %s: it is %s%s%s", (long long)id, what, t->status,
                    t->worker[0] ? ", last with " : "", t->worker);
 }
 
-static int holds(const struct standing *t, int64_t id, const char *token, struct hone_error *e)
+int queue_holds(const struct queue_standing *t, int64_t id, const char *token, struct hone_error *e)
 {
     if (!token || !*token)
         return err_set(e, HONE_EUSAGE, "task %lld: which lease? give the token that `queue take` said", (long long)id);
     if (strcmp(t->status, "leased") != 0 || strcmp(t->token, token) != 0)
-        return refuse(e, id, t, "this token holds no lease of it");
+        return queue_refuse(e, id, t,
+                            strcmp(t->token, token) ? "this token holds no lease of it" : "the lease of this token has ended");
     return 0;
 }
 
 /* ---- adding */
 
-static bool too_long(const char *text, size_t limit)
+bool queue_too_long(const char *text, size_t limit)
 {
     return text && strlen(text) > limit;
 }
@@ -78,12 +73,12 @@ static bool too_long(const char *text, size_t limit)
 static int check(const struct queue_task *t, struct hone_error *e)
 {
     const char *const texts[] = {t->role, t->recipe, t->model, t->series, t->tier};
-    if (!t->title || !*t->title || too_long(t->title, 400) || strpbrk(t->title, "\n\r"))
+    if (!t->title || !*t->title || queue_too_long(t->title, 400) || strpbrk(t->title, "\n\r"))
         return err_set(e, HONE_EUSAGE, "a task has a title: one line of at most 400 characters");
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (too_long(texts[i], 4000))
+        if (queue_too_long(texts[i], 4000))
             return err_set(e, HONE_EUSAGE, "task '%.60s': a text of more than 4000 characters", t->title);
-    if (too_long(t->work, QUEUE_TEXT) || too_long(t->hypothesis, QUEUE_TEXT))
+    if (queue_too_long(t->work, QUEUE_TEXT) || queue_too_long(t->hypothesis, QUEUE_TEXT))
         return err_set(e, HONE_EUSAGE, "task '%.60s': a text of more than a MiB", t->title);
     if (t->budget_s < 0 || t->budget_s > 31536000 || t->tries < 0)
         return err_set(e, HONE_EUSAGE, "task '%.60s': a budget is 0 to 31536000 seconds, tries are 0 or more", t->title);
@@ -99,10 +94,10 @@ static int add(struct queue *q, void *user, struct hone_error *e)
 {
     struct adding *a = user;
     const struct queue_task *t = a->t;
-    struct standing other;
-    int rc = t->parent ? look(q, t->parent, &other, e) : 0;
+    struct queue_standing other;
+    int rc = t->parent ? queue_look(q, t->parent, &other, e) : 0;
     for (int i = 0; i < t->n_after && !rc; i++)
-        rc = look(q, t->after[i], &other, e);
+        rc = queue_look(q, t->after[i], &other, e);
     rc = rc ? rc
             : queue_run(q, NULL, e,
                         "INSERT INTO task (title, status, role, work, recipe, model, series, hypothesis, tier, expected_gain, "
@@ -142,7 +137,7 @@ static int find(struct queue *q, struct taking *t, int64_t now, struct hone_erro
         "SELECT id FROM task WHERE (status = 'ready' OR (status = 'leased' AND expires <= ?1)) AND (?2 = 0 OR id = ?2) AND\n"
         "    (?3 IS NULL OR role IS NULL OR role = ?3) AND NOT EXISTS (SELECT 1 FROM after JOIN task needed ON needed.id = "
         "needs\n"
-        "    WHERE after.task = task.id AND needed.status <> 'done') ORDER BY priority DESC, id LIMIT 1",
+        "    WHERE after.task = task.id AND " QUEUE_WAITED_FOR ") ORDER BY priority DESC, id LIMIT 1",
         "iis", now, t->wanted, t->role);
     int row = rc ? 0 : sqlite3_step(s);
     if (!rc && row != SQLITE_ROW && row != SQLITE_DONE)
@@ -171,7 +166,7 @@ static int64_t lease_end(int64_t now, int64_t taken, int64_t lease_s, int64_t bu
     return budget_s && end > last ? last : end;
 }
 
-static int grant(struct queue *q, struct taking *t, const struct standing *was, int64_t now, struct hone_error *e)
+static int grant(struct queue *q, struct taking *t, const struct queue_standing *was, int64_t now, struct hone_error *e)
 {
     int rc = queue_run(
         q, NULL, e,
@@ -188,19 +183,19 @@ static int take(struct queue *q, void *user, struct hone_error *e)
     if (rc || t->found)
         return rc;
     for (;;) {
-        struct standing was;
+        struct queue_standing was;
         int64_t now = queue_now();
         rc = find(q, t, now, e);
-        if (rc || !t->found || (rc = look(q, t->found, &was, e)))
+        if (rc || !t->found || (rc = queue_look(q, t->found, &was, e)))
             return rc;
         bool expired = !strcmp(was.status, "leased");
         if (expired && (rc = queue_event(q, t->found, "expired", was.worker, NULL, e)))
             return rc;
         if (!expired || !was.tries || was.attempts < was.tries)
             return grant(q, t, &was, now, e);
-        rc = queue_run(q, NULL, e, "UPDATE task SET status = 'failed', reason = 'its lease ran out in every try' WHERE id = ?",
-                       "i", t->found);
-        rc = rc ? rc : queue_event(q, t->found, "failed", NULL, "its lease ran out in every try", e);
+        rc = queue_run(q, NULL, e, "UPDATE task SET status = 'failed', token = NULL, reason = ? WHERE id = ?", "si",
+                       QUEUE_SPENT, t->found);
+        rc = rc ? rc : queue_event(q, t->found, "failed", NULL, QUEUE_SPENT, e);
         if (rc)
             return rc;
     }
@@ -235,8 +230,8 @@ int queue_take(struct queue *q, const char *worker, const char *role, int64_t id
     if (rc || !t.found)
         return rc ? rc : id ? why_not(q, id, e) : 0;
     rc = queue_get(q, t.found, task, e);
-    struct standing now;
-    rc = rc ? rc : look(q, t.found, &now, e);
+    struct queue_standing now;
+    rc = rc ? rc : queue_look(q, t.found, &now, e);
     if (!rc)
         json_object_set_new(*task, "token", json_string(now.token));
     return rc;
@@ -246,18 +241,18 @@ int queue_take(struct queue *q, const char *worker, const char *role, int64_t id
 
 struct change {
     int64_t id, lease_s;
-    const char *token, *who, *why, *to;
+    const char *token, *why, *to;
     char *result;
-    bool again, approved;
+    bool again;
 };
 
 static int renew(struct queue *q, void *user, struct hone_error *e)
 {
     struct change *c = user;
-    struct standing t;
+    struct queue_standing t;
     int64_t now = queue_now();
-    int rc = look(q, c->id, &t, e);
-    rc = rc ? rc : holds(&t, c->id, c->token, e);
+    int rc = queue_look(q, c->id, &t, e);
+    rc = rc ? rc : queue_holds(&t, c->id, c->token, e);
     if (rc)
         return rc;
     int64_t end = lease_end(now, t.taken, c->lease_s, t.budget);
@@ -275,17 +270,37 @@ int queue_renew(struct queue *q, int64_t id, const char *token, int64_t lease_s,
     return queue_transaction(q, renew, &c, e);
 }
 
+/* Handed in before with this token. The same again changes nothing; something else takes its place, since whoever corrects a
+ * mistake should not be told that all is well; but not once a supervisor has given his word on it. */
+static int hand_in_again(struct queue *q, struct change *c, const struct queue_standing *t, struct hone_error *e)
+{
+    sqlite3_stmt *s;
+    bool done = !strcmp(c->to, "done");
+    int rc = queue_prepare(q, &s, e, "SELECT CASE WHEN ? THEN result IS ? ELSE reason IS ? END FROM task WHERE id = ?", "issi",
+                           (int64_t)done, c->result, c->why, c->id);
+    if (!rc && sqlite3_step(s) != SQLITE_ROW)
+        rc = queue_sql_fail(q, e);
+    c->again = !rc && sqlite3_column_int(s, 0);
+    sqlite3_finalize(s);
+    if (rc || c->again)
+        return rc;
+    if (!strcmp(t->review, "approved") || !strcmp(t->review, "rejected"))
+        return err_set(e, HONE_ECHECK, "task %lld: what was handed in with this token was something else, and was %s",
+                       (long long)c->id, t->review);
+    rc = done ? queue_run(q, NULL, e, "UPDATE task SET result = ? WHERE id = ?", "si", c->result, c->id)
+              : queue_run(q, NULL, e, "UPDATE task SET reason = ? WHERE id = ?", "si", c->why, c->id);
+    return rc ? rc : queue_event(q, c->id, "corrected", t->worker, done ? c->result : c->why, e);
+}
+
 static int end_lease(struct queue *q, void *user, struct hone_error *e)
 {
     struct change *c = user;
-    struct standing t = {0};
-    int rc = look(q, c->id, &t, e);
-    if (!rc && c->token && *c->token && !strcmp(t.token, c->token) && !strcmp(t.status, c->to)) {
-        c->again = true;
-        return 0;
-    }
-    rc = rc ? rc : holds(&t, c->id, c->token, e);
+    struct queue_standing t = {0};
     bool done = !strcmp(c->to, "done");
+    int rc = queue_look(q, c->id, &t, e);
+    if (!rc && c->token && *c->token && !strcmp(t.token, c->token) && !strcmp(t.status, c->to))
+        return hand_in_again(q, c, &t, e);
+    rc = rc ? rc : queue_holds(&t, c->id, c->token, e);
     rc = rc ? rc
             : queue_run(q, NULL, e, "UPDATE task SET status = ?, reason = ?, result = ?, review = ? WHERE id = ?", "ssssi",
                         c->to, c->why, c->result, done && t.has_tier ? "waiting" : NULL, c->id);
@@ -307,75 +322,9 @@ int queue_done(struct queue *q, int64_t id, const char *token, json_t *result, b
 int queue_fail(struct queue *q, int64_t id, const char *token, const char *why, bool retry, bool *again, struct hone_error *e)
 {
     struct change c = {.id = id, .token = token, .why = why, .to = retry ? "ready" : "failed"};
-    int rc = too_long(why, 4000) ? err_set(e, HONE_EUSAGE, "task %lld: a reason of more than 4000 characters", (long long)id)
-                                 : queue_transaction(q, end_lease, &c, e);
+    int rc = queue_too_long(why, 4000)
+                 ? err_set(e, HONE_EUSAGE, "task %lld: a reason of more than 4000 characters", (long long)id)
+                 : queue_transaction(q, end_lease, &c, e);
     *again = c.again;
     return rc;
-}
-
-/* ---- the supervisor */
-
-static int block(struct queue *q, void *user, struct hone_error *e)
-{
-    struct change *c = user;
-    struct standing t;
-    int rc = look(q, c->id, &t, e);
-    if (!rc && !strcmp(t.status, "leased"))
-        rc = holds(&t, c->id, c->token, e);
-    if (!rc && (!strcmp(t.status, "done") || !strcmp(t.status, "failed")))
-        rc = refuse(e, c->id, &t, "it cannot be blocked");
-    rc = rc ? rc : queue_run(q, NULL, e, "UPDATE task SET status = 'blocked', reason = ? WHERE id = ?", "si", c->why, c->id);
-    return rc ? rc : queue_event(q, c->id, "blocked", NULL, c->why, e);
-}
-
-int queue_block(struct queue *q, int64_t id, const char *token, const char *why, struct hone_error *e)
-{
-    struct change c = {.id = id, .token = token, .why = why};
-    return too_long(why, 4000) ? err_set(e, HONE_EUSAGE, "task %lld: a reason of more than 4000 characters", (long long)id)
-                               : queue_transaction(q, block, &c, e);
-}
-
-static int make_ready(struct queue *q, void *user, struct hone_error *e)
-{
-    struct change *c = user;
-    struct standing t;
-    int rc = look(q, c->id, &t, e);
-    if (!rc && !strcmp(t.status, "ready"))
-        return 0;
-    if (!rc && (!strcmp(t.status, "leased") || (!strcmp(t.status, "done") && strcmp(t.review, "rejected") != 0)))
-        rc = refuse(e, c->id, &t, "it cannot be made ready");
-    rc = rc ? rc
-            : queue_run(
-                  q, NULL, e,
-                  "UPDATE task SET status = 'ready', reason = NULL, review = NULL, token = NULL, attempts = 0 WHERE id = ?",
-                  "i", c->id);
-    return rc ? rc : queue_event(q, c->id, "ready", c->who, NULL, e);
-}
-
-int queue_ready(struct queue *q, int64_t id, const char *who, struct hone_error *e)
-{
-    struct change c = {.id = id, .who = who};
-    return queue_transaction(q, make_ready, &c, e);
-}
-
-static int review(struct queue *q, void *user, struct hone_error *e)
-{
-    struct change *c = user;
-    struct standing t;
-    const char *word = c->approved ? "approved" : "rejected";
-    int rc = look(q, c->id, &t, e);
-    if (!rc && !strcmp(t.review, word))
-        return 0;
-    if (!rc && (strcmp(t.status, "done") != 0 || strcmp(t.review, "waiting") != 0))
-        rc = refuse(e, c->id, &t, t.has_tier ? "nothing of it waits for a word" : "it has no tier, so nothing to approve");
-    if (!rc && !strcmp(t.worker, c->who))
-        rc = err_set(e, HONE_ECHECK, "task %lld: %s handed it in, and cannot judge it too", (long long)c->id, c->who);
-    rc = rc ? rc : queue_run(q, NULL, e, "UPDATE task SET review = ?, reason = ? WHERE id = ?", "ssi", word, c->why, c->id);
-    return rc ? rc : queue_event(q, c->id, word, c->who, c->why, e);
-}
-
-int queue_review(struct queue *q, int64_t id, bool approved, const char *who, const char *why, struct hone_error *e)
-{
-    struct change c = {.id = id, .approved = approved, .who = who, .why = why};
-    return queue_transaction(q, review, &c, e);
 }

@@ -52,20 +52,40 @@ int queue_take(struct queue *q, const char *worker, const char *role, int64_t id
                json_t **task, struct hone_error *e);
 /* Until lease_s from now, never beyond the budget. */
 int queue_renew(struct queue *q, int64_t id, const char *token, int64_t lease_s, struct hone_error *e);
-/* result: an object. *again: it was handed in with this token before; nothing changed. */
+/* result: an object. *again: the same was handed in with this token before; nothing changed. Another result takes its place, as
+ * long as nobody has given his word on it. So with queue_fail and its reason. */
 int queue_done(struct queue *q, int64_t id, const char *token, json_t *result, bool *again, struct hone_error *e);
 /* retry: ready again, else failed. */
 int queue_fail(struct queue *q, int64_t id, const char *token, const char *why, bool retry, bool *again, struct hone_error *e);
 /* Kept from being taken; a leased task needs its token. */
 int queue_block(struct queue *q, int64_t id, const char *token, const char *why, struct hone_error *e);
-/* backlog, blocked or failed: ready again. */
+/* backlog, blocked, failed or rejected: ready again. */
 int queue_ready(struct queue *q, int64_t id, const char *who, struct hone_error *e);
 /* The supervisor's word on a task that is done and has a tier. Who handed it in cannot give it. */
 int queue_review(struct queue *q, int64_t id, bool approved, const char *who, const char *why, struct hone_error *e);
 
+/* Takes it from whoever has it, whose token opens nothing from then on: ready for the next. */
+int queue_release(struct queue *q, int64_t id, const char *who, const char *why, struct hone_error *e);
+/* Given up, whether somebody has it or not: failed, with the reason. queue_ready takes that back. */
+int queue_cancel(struct queue *q, int64_t id, const char *who, const char *why, struct hone_error *e);
+/* Other values for what a task that nobody has was added with. The event holds what was and what is. */
+struct queue_value {
+    const char *field; /* title, role, work, recipe, model, series, hypothesis, tier; expected_gain, priority, budget, tries */
+    const char *text;  /* of the first eight; "" or NULL: none from now on */
+    double number;     /* of the others; expected_gain NAN: none */
+};
+struct queue_edit {
+    const struct queue_value *values;
+    int n_values;
+    const int64_t *after;
+    int n_after; /* -1: as it was */
+};
+int queue_edit(struct queue *q, int64_t id, const struct queue_edit *d, const char *who, struct hone_error *e);
+
 /* An object: id, title, status, reason (why it is blocked or failed), role, priority, and all else that it was added with;
- * attempts, worker, expires, result, review ("waiting", "approved", "rejected"), after. A ready task that waits for others
- * shows as blocked, one whose lease ran out as ready. */
+ * attempts, worker, expires, result, review ("waiting", "approved", "rejected"), after. A ready task that waits for others, to
+ * be done and, where a tier decides, approved, shows as blocked; one whose lease ran out as ready, or in its last try as
+ * failed. */
 int queue_get(struct queue *q, int64_t id, json_t **task, struct hone_error *e);
 /* By status (NULL: all), in the order in which they would be taken. */
 int queue_list(struct queue *q, const char *status, json_t **tasks, struct hone_error *e);

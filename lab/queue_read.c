@@ -7,19 +7,22 @@
 #include <stdio.h>
 #include <string.h>
 
+#define SPENT "status = 'leased' AND expires <= ?1 AND tries > 0 AND attempts >= tries"
 static const char columns[] =
-    "SELECT id, title, CASE WHEN status = 'leased' AND expires <= ?1 THEN 'ready' WHEN status = 'ready' AND waits THEN "
-    "'blocked' ELSE status END "
-    "AS status, CASE WHEN status = 'ready' AND waits THEN (SELECT 'waits for ' || group_concat(needs || CASE needed.status "
-    "WHEN 'failed' THEN\n"
-    "    ' (failed)' ELSE '' END, ', ') FROM after JOIN task needed ON needed.id = needs WHERE after.task = t.id AND "
-    "needed.status <> 'done')\n"
+    "SELECT id, title, CASE WHEN " SPENT " THEN 'failed' WHEN status = 'leased' AND expires <= ?1 THEN 'ready'\n"
+    "    WHEN status = 'ready' AND waits THEN 'blocked' ELSE status END AS status,\n"
+    "    CASE WHEN " SPENT " THEN '" QUEUE_SPENT "' WHEN status = 'ready' AND waits THEN\n"
+    "    (SELECT 'waits for ' || group_concat(needs || CASE WHEN needed.status = 'failed' THEN ' (failed)' WHEN needed.review "
+    "= "
+    "'waiting'\n"
+    "    THEN ' (waiting for approval)' WHEN needed.review = 'rejected' THEN ' (rejected)' ELSE '' END, ', ')\n"
+    "    FROM after JOIN task needed ON needed.id = needs WHERE after.task = t.id AND " QUEUE_WAITED_FOR ")\n"
     "    ELSE reason END AS reason,\n"
     "    role, work, recipe, model, series, hypothesis, tier, expected_gain, priority, budget, tries, parent, attempts, "
     "worker, added, taken, expires,\n"
     "    result, review\n"
     "FROM (SELECT *, EXISTS (SELECT 1 FROM after JOIN task needed ON needed.id = needs WHERE after.task = task.id AND\n"
-    "    needed.status <> 'done') AS waits FROM task) t ";
+    "    " QUEUE_WAITED_FOR ") AS waits FROM task) t ";
 
 bool queue_is_status(const char *word)
 {

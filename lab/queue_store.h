@@ -13,6 +13,25 @@ struct queue {
     char *path;
 };
 
+/* In SQL, of a task that another comes after: it is not done yet or, where a tier decides, not approved. */
+#define QUEUE_WAITED_FOR "(needed.status <> 'done' OR coalesce(needed.review, 'approved') <> 'approved')"
+#define QUEUE_SPENT      "its lease ran out in every try"
+
+/* What is looked at before any change of a task. */
+struct queue_standing {
+    char status[16], token[QUEUE_TOKEN + 1], worker[200], review[16];
+    int64_t taken, expires, budget, tries, attempts;
+    bool has_tier;
+    bool spent; /* its lease ran out in its last try: it has failed, though nobody has written so yet */
+};
+int queue_look(struct queue *q, int64_t id, struct queue_standing *t, struct hone_error *e);
+/* HONE_ECHECK: what its state does not allow. */
+int queue_refuse(struct hone_error *e, int64_t id, const struct queue_standing *t, const char *what);
+/* 0: the token is that of its lease. */
+int queue_holds(const struct queue_standing *t, int64_t id, const char *token, struct hone_error *e);
+/* Whether a text is longer than that; NULL is not. */
+bool queue_too_long(const char *text, size_t limit);
+
 int64_t queue_now(void); /* milliseconds since 1970 */
 int queue_sql_fail(struct queue *q, struct hone_error *e);
 int queue_exec(struct queue *q, const char *sql, struct hone_error *e);

@@ -122,8 +122,21 @@ static bool stands_already(const struct tier *t, const char *word)
     return !strcmp(word, "model")       ? t->model != NULL
            : !strcmp(word, "verify")    ? t->has_verify
            : !strcmp(word, "ab")        ? t->has_ab
+           : !strcmp(word, "base")      ? t->base != NULL
            : !strcmp(word, "fallbacks") ? t->no_fallbacks
                                         : !strcmp(word, "weights") && t->weights_may_change;
+}
+
+/* A recipe in the tier's own text: what the first has to beat must not hang on a file that anybody may edit. */
+static int read_base(struct reading *r, struct tier *t, const char *words)
+{
+    struct recipe base;
+    struct hone_error why = {0};
+    int rc = recipe_parse(&base, words, "base", &why);
+    recipe_free(&base);
+    if (rc)
+        return bad(r, why.message);
+    return (t->base = strdup(words)) ? 0 : no_memory(r);
 }
 
 static int read_statement(struct reading *r, struct tier *t, const char *word, char *rest)
@@ -136,6 +149,8 @@ static int read_statement(struct reading *r, struct tier *t, const char *word, c
         return (t->model = strdup(rest)) ? 0 : no_memory(r);
     if (!strcmp(word, "bench"))
         return read_bench(r, t, rest);
+    if (!strcmp(word, "base") && *rest)
+        return read_base(r, t, rest);
     if (!strcmp(word, "verify") && !verify_class_find(rest, &t->least) && t->least < VERIFY_DIFFERENT) {
         t->has_verify = true;
         return 0;
@@ -154,7 +169,7 @@ static int read_statement(struct reading *r, struct tier *t, const char *word, c
         return 0;
     }
     return bad(r, "a statement is tier NAME, model TEXT, bench SERIES STATISTIC OP NUMBER, verify CLASS, ab win|no-loss, "
-                  "fallbacks 0 or weights may-change, each but bench once");
+                  "fallbacks 0, weights may-change or base WORDS, each but bench once");
 }
 
 static int begin_tier(struct reading *r, const char *name)
@@ -234,6 +249,7 @@ void tiers_free(struct tiers *t)
         free(t->list[i].benches);
         free(t->list[i].name);
         free(t->list[i].model);
+        free(t->list[i].base);
     }
     free(t->list);
     free(t->path);

@@ -7,6 +7,7 @@
  *       ab win                            the newest comparison with the recipe as a candidate says win; or: no-loss
  *       fallbacks 0                       the bench run has no node on a reference
  *       weights may-change                without it the weights read a token must be those of the reference
+ *       base kernel.attention=ref         the recipe that the first one to be promoted has to beat; without it, hone by itself
  *
  * Runs count when they are of the recipe, of one build (that of the newest comparison, or of the newest run), ended by
  * themselves and are not superseded. Verdicts of comparisons are derived again from their samples. */
@@ -26,6 +27,7 @@ struct tier_bench {
 };
 struct tier {
     char *name, *model; /* model NULL: any */
+    char *base;         /* a recipe's words; NULL: none */
     int line;
     struct tier_bench *benches;
     int n_benches;

@@ -317,15 +317,31 @@ static int find_best(struct judging *g)
     return !rc && g->best ? recipe_parse(&g->best_recipe, text_of(g->best, "text"), "best", g->e) : rc;
 }
 
-/* Whoever is to replace the best must have been compared with it. */
+/* Whoever is to replace the best must have been compared with it; the first, with what the tier says. The base of a comparison
+ * is nobody's choice: over one that is slow enough anything wins. */
 static int check_against_best(struct judging *g)
 {
-    if (!g->claim->promote || !g->runs[AB] || !g->best || !strcmp(g->best_recipe.hash, g->recipe->hash))
+    const json_t *run = g->runs[AB], *arm = json_array_get(g->arms, 0);
+    const char *words = g->tier->base ? g->tier->base : "";
+    struct recipe base = {0};
+    if (!g->claim->promote || !run || (g->best && !strcmp(g->best_recipe.hash, g->recipe->hash)))
         return 0;
-    bool against = arm_is(&g->best_recipe, json_array_get(g->arms, 0));
-    return tier_say(g, against ? TIER_PASS : TIER_FAIL, g->runs[AB], "against the best",
-                    "the comparison's base is %sthe recipe that run %lld promoted", against ? "" : "not ",
-                    (long long)json_integer_value(json_object_get(g->best, "run")));
+    if (g->best) {
+        bool against = arm_is(&g->best_recipe, arm);
+        return tier_say(g, against ? TIER_PASS : TIER_FAIL, run, "against the best",
+                        "the comparison's base is %sthe recipe that run %lld promoted", against ? "" : "not ",
+                        (long long)json_integer_value(json_object_get(g->best, "run")));
+    }
+    int rc = recipe_parse(&base, words, "base", g->e);
+    bool against = !rc && arm_is(&base, arm);
+    recipe_free(&base);
+    return rc        ? rc
+           : against ? tier_say(g, TIER_PASS, run, "against the base", "the comparison's base is %s",
+                                *words ? "the tier's" : "hone by itself")
+                     : tier_say(g, TIER_FAIL, run, "against the base",
+                                "nothing was promoted yet, and the comparison's base is not %s%.200s: give ab %s",
+                                *words ? "the tier's, " : "what hone does by itself", words,
+                                *words ? "those words as --a" : "no --a, or state a `base` in the tier");
 }
 
 /* ---- the build */

@@ -5,7 +5,9 @@
 cd "$tmp"
 # Slow enough to be beaten by a margin that no neighbour can hide.
 printf 'kernel.mul_mat=ref\nfuse=off\n' >start.recipe
-printf 'tier quick\n    bench tg8 t/s median > 0\n    verify quality-equal\n    ab win\ntier plugins\n    ab win\n    verify quality-equal\n' >tiers
+base='base kernel.mul_mat=ref fuse=off'
+printf 'tier quick\n    bench tg8 t/s median > 0\n    verify quality-equal\n    ab win\n    %s\n' "$base" >tiers
+printf 'tier plugins\n    ab win\n    verify quality-equal\n    %s\n' "$base" >>tiers
 "$hone" synth llama3.2-1b Q4_0 m.gguf --layers 2 --width 256 --vocab 512 --seed 7 >/dev/null
 add() { # title, more of queue add
     title=$1
@@ -123,9 +125,9 @@ grep -q "told $(cat "$B/backends.stamp"), LINK_STATIC is command line" "$tmp/log
     fail "the candidate is not built as the base was: $(cat "$tmp/logs/task-15-1/build.log")"
 sed 's/there/here/' ../bad.patch >../only.patch
 add 'two programs' --work-file ../only.patch
-expect 0 '16  no gain ' iterate 16
+expect 0 '16  \(no gain\|unclear\) ' iterate 16
 add 'edits' --work '#!/bin/sh
-echo "/* edited */" >"$HONE_TREE/include/hone.h"; printf "kernel.mul_mat=ref\n" >"$HONE_CANDIDATE"'
+git switch -q -c mine; echo "/* edited */" >"$HONE_TREE/include/hone.h"; printf "kernel.mul_mat=ref\n" >"$HONE_CANDIDATE"'
 expect 0 '"commit": "[0-9a-f]*"' iterate 17 -o json
 git show "$(sed -n 's/.*"commit": "\([0-9a-f]*\)".*/\1/p' ../out):include/hone.h" | grep -q edited || fail "what the program edited is not in the commit"
 untouched 'a program that edits'
@@ -199,6 +201,8 @@ expect 3 'nowhere' iterate --denylist ../nowhere 21
 expect 3 'commit nonsense' iterate --commit nonsense 21
 expect 3 'plugin ../nowhere.so' iterate --plugin ../nowhere.so 21
 expect 3 'tiers' iterate -m "$tmp/tiers" 21
+expect 2 "ab: ''unbalanced' is no option of hone ab" iterate --ab "'unbalanced" 21
+expect 2 'bench: -r needs a value' iterate --bench '-p 0 -r' 21
 (cd ../plain && expect 3 'commit HEAD' iterate --commit HEAD 21 && exit $failed) || failed=1
 expect 0 'ready .*waits' "$hone" queue list
 expect 0 'attempts *0' "$hone" queue show 21

@@ -1,7 +1,7 @@
 # What the script tests begin with; each sources it as its first line of work: . "$(dirname "$0")/script.sh"
 #
 # From then on a test stands in the repository's root ($root) and has $hone (absolute), a folder of its own ($tmp), and there a journal and a
-# cache; nothing of its caller's environment reaches hone. It says what is wrong with fail and expect, and ends with finish.
+# cache; it waits for no other program's measurements; nothing of its caller's environment reaches hone. It says what is wrong with fail and expect, and ends with finish.
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD name=$(basename "$0" .sh)
@@ -11,8 +11,8 @@ case $B in /*) ;; *) B=$PWD/$B ;; esac
 hone=$B/hone
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-export HONE_CACHE="$tmp/cache" HONE_JOURNAL="$tmp/j.db"
-unset XDG_DATA_HOME HONE_ROLE HONE_TOKEN HONE_TASK HONE_QUEUE HONE_WORKER HONE_TIERS HONE_DENYLIST HONE_SET HONE_LOGS || true
+export HONE_CACHE="$tmp/cache" HONE_JOURNAL="$tmp/j.db" HONE_LOCK="$tmp/lock"
+unset XDG_DATA_HOME HONE_ROLE HONE_TOKEN HONE_TASK HONE_QUEUE HONE_WORKER HONE_TIERS HONE_DENYLIST HONE_SET HONE_LOGS HONE_MEASURES || true
 failed=0
 fail() {
     echo "$name: $*"

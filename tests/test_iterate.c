@@ -117,6 +117,23 @@ static void a_step_ends_when_it_is_told_to(void **state)
     assert_true(r.seconds < 10);
 }
 
+static void a_step_ends_when_its_log_is_full(void **state)
+{
+    (void)state;
+    char log[160], text[200];
+    struct hone_error e = {0};
+    struct program_result r;
+    snprintf(log, sizeof log, "%s.log", db);
+    struct program s = {.argv = (const char *const[]){"yes", NULL}, .log = log, .log_limit = 4 << 20, .limit_s = 60};
+    assert_int_equal(program_run(&r, &s, &e), 0);
+    assert_int_equal(r.end, PROGRAM_LOUD);
+    assert_non_null(strstr(program_describe(&s, &r, text, sizeof text), "its log is more than 4 MiB"));
+    s.argv = (const char *const[]){"true", NULL}; /* what an earlier step wrote is not counted */
+    assert_int_equal(program_run(&r, &s, &e), 0);
+    assert_int_equal(r.end, PROGRAM_EXITED);
+    unlink(log);
+}
+
 static void nothing_stays_in_the_background(void **state)
 {
     (void)state;
@@ -334,24 +351,29 @@ static void a_tree_to_edit_is_of_its_own(void **state)
     if (patch_base_find(&b, "HEAD", &e) || patch_tree_open(&t, &b, cache, &e) || patch_tree_commit(&t, "nothing", commit, &e))
         fail_msg("%s", e.message);
     assert_string_equal(commit, b.commit); /* nothing was changed */
-    shell("printf 'two\\n' >%s/file", t.path);
+    shell("cd %s && git switch -q -c mine && printf 'three\\n' >new && git add new && git -c user.name=n -c user.email=n@n "
+          "commit -q "
+          "-m own && printf 'two\\n' >file",
+          t.path);
     if (patch_tree_commit(&t, "two", commit, &e))
         fail_msg("%s", e.message);
     assert_string_not_equal(commit, b.commit);
     patch_tree_close(&t);
-    shell("git show %s:file | grep -q two", commit);
+    shell("git show %s:file | grep -q two && git show %s:new | grep -q three && test \"$(git rev-parse %s^)\" = %s", commit,
+          commit, commit, b.commit);
+    shell("test \"$(git branch --list mine | wc -l)\" = 0 && test \"$(ls %s/worktrees | wc -l)\" = 0", cache);
     pid_t child = fork(); /* one that is killed leaves its tree to the next */
     if (child == 0) {
         patch_tree_open(&t, &b, cache, &e);
         kill(getpid(), SIGKILL);
     }
     waitpid(child, NULL, 0);
-    shell("test \"$(git worktree list | wc -l)\" = 2");
+    shell("test \"$(ls %s/worktrees)\" = %.12s-edit-%d", cache, b.commit, (int)child);
     if (patch_tree_open(&t, &b, cache, &e))
         fail_msg("%s", e.message);
-    shell("test \"$(git worktree list | wc -l)\" = 2");
+    shell("test \"$(ls %s/worktrees)\" = %.12s-edit-%d", cache, b.commit, (int)getpid());
     patch_tree_close(&t);
-    child = fork(); /* killed while git makes the tree: a name that is locked, and no folder */
+    child = fork(); /* killed while git makes a tree to build in: a name that is locked, and no folder */
     if (child == 0)
         _exit(0);
     waitpid(child, NULL, 0);
@@ -376,6 +398,7 @@ int main(void)
         cmocka_unit_test_setup(a_step_tells_how_it_ended, fresh),
         cmocka_unit_test_setup(a_step_ends_at_its_limit_with_all_that_it_started, fresh),
         cmocka_unit_test_setup(a_step_ends_when_it_is_told_to, fresh),
+        cmocka_unit_test_setup(a_step_ends_when_its_log_is_full, fresh),
         cmocka_unit_test_setup(nothing_stays_in_the_background, fresh),
         cmocka_unit_test_setup(killed_it_leaves_nothing_running, fresh),
         cmocka_unit_test(a_text_shows_what_it_is),

@@ -189,6 +189,7 @@ static void tries_run_out(void **state)
     expire(id);
     assert_int_equal(take_as(q, "w2", 60, "", NULL), id);
     expire(id);
+    status_is(q, id, "failed", "every try"); /* before anybody has looked for work */
     assert_int_equal(take_as(q, "w3", 60, "", NULL), 0);
     status_is(q, id, "failed", "every try");
     assert_int_equal(queue_ready(q, id, "boss", &e), 0);
@@ -243,6 +244,132 @@ static void who_hands_in_does_not_approve(void **state)
     assert_int_equal(queue_review(q, id, true, "boss", NULL, &e), 0);
     assert_int_equal(queue_review(q, id, true, "boss", NULL, &e), 0);
     assert_int_equal(queue_review(q, id, false, "boss", NULL, &e), HONE_ECHECK);
+    queue_close(q);
+}
+
+/* Same token, other words: a mistake is mended until somebody has judged it. */
+static void a_hand_in_is_corrected_until_it_is_judged(void **state)
+{
+    (void)state;
+    char token[QUEUE_TOKEN + 1];
+    struct hone_error e = {0};
+    int64_t id;
+    bool again;
+    json_t *t, *events, *right = json_pack("{s:s}", "text", "three percent");
+    struct queue *q = queue_ok();
+    struct queue_task task = {.title = "for a tier", .expected_gain = NAN, .tier = "decode"};
+    assert_int_equal(queue_add(q, &task, &id, &e), 0);
+    take_as(q, "w", 60, "", token);
+    assert_int_equal(finish(q, id, token, &again), 0);
+    assert_int_equal(queue_done(q, id, token, right, &again, &e), 0);
+    assert_false(again);
+    assert_int_equal(queue_get(q, id, &t, &e), 0);
+    assert_true(json_equal(json_object_get(t, "result"), right));
+    json_decref(t);
+    assert_int_equal(queue_events(q, id, &events, &e), 0);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(events, 3), "what")), "corrected");
+    json_decref(events);
+    assert_int_equal(queue_fail(q, id, token, "no, it fails", false, &again, &e), HONE_ECHECK);
+    assert_non_null(strstr(e.message, "the lease of this token has ended"));
+    assert_int_equal(queue_review(q, id, true, "boss", NULL, &e), 0);
+    assert_int_equal(queue_done(q, id, token, right, &again, &e), 0);
+    assert_true(again);
+    e.code = 0;
+    json_object_set_new(right, "text", json_string("four percent"));
+    assert_int_equal(queue_done(q, id, token, right, &again, &e), HONE_ECHECK);
+    assert_non_null(strstr(e.message, "was approved"));
+    json_decref(right);
+    queue_close(q);
+}
+
+static void what_comes_after_waits_for_the_word_of_a_supervisor(void **state)
+{
+    (void)state;
+    char token[QUEUE_TOKEN + 1];
+    struct hone_error e = {0};
+    int64_t id;
+    bool again;
+    struct queue *q = queue_ok();
+    struct queue_task task = {.title = "for a tier", .expected_gain = NAN, .tier = "decode"};
+    assert_int_equal(queue_add(q, &task, &id, &e), 0);
+    int64_t next = add_task(q, "then", 0, id);
+    take_as(q, "w", 60, "", token);
+    assert_int_equal(finish(q, id, token, &again), 0);
+    status_is(q, next, "blocked", "waits for 1 (waiting for approval)");
+    assert_int_equal(take_as(q, "w", 60, "", NULL), 0);
+    assert_int_equal(queue_review(q, id, false, "boss", "slower", &e), 0);
+    status_is(q, next, "blocked", "waits for 1 (rejected)");
+    assert_int_equal(queue_ready(q, id, "boss", &e), 0);
+    take_as(q, "w", 60, "", token);
+    assert_int_equal(finish(q, id, token, &again), 0);
+    assert_int_equal(queue_review(q, id, true, "boss", NULL, &e), 0);
+    status_is(q, next, "ready", NULL);
+    assert_int_equal(take_as(q, "w", 60, "", NULL), next);
+    queue_close(q);
+}
+
+static void a_lease_is_taken_back_and_a_task_given_up(void **state)
+{
+    (void)state;
+    char token[QUEUE_TOKEN + 1];
+    struct hone_error e = {0};
+    bool again;
+    struct queue *q = queue_ok();
+    int64_t id = add_task(q, "stuck", 0, 0);
+    assert_int_equal(queue_release(q, id, "boss", "why not", &e), HONE_ECHECK); /* nobody has it */
+    take_as(q, "gone", 31536000, "", token);
+    assert_int_equal(queue_release(q, id, "boss", "its worker is gone", &e), 0);
+    status_is(q, id, "ready", "released by boss: its worker is gone");
+    e.code = 0;
+    assert_int_equal(queue_renew(q, id, token, 60, &e), HONE_ECHECK);
+    assert_int_equal(finish(q, id, token, &again), HONE_ECHECK);
+    take_as(q, "w", 60, "", token);
+    assert_int_equal(queue_cancel(q, id, "boss", "a wrong idea", &e), 0);
+    status_is(q, id, "failed", "cancelled by boss: a wrong idea");
+    assert_int_equal(finish(q, id, token, &again), HONE_ECHECK);
+    assert_int_equal(take_as(q, "w", 60, "", NULL), 0);
+    assert_int_equal(queue_cancel(q, id, "boss", "again", &e), HONE_ECHECK);
+    assert_int_equal(queue_ready(q, id, "boss", &e), 0);
+    take_as(q, "w", 60, "", token);
+    assert_int_equal(finish(q, id, token, &again), 0);
+    assert_int_equal(queue_cancel(q, id, "boss", "late", &e), HONE_ECHECK); /* it is done */
+    queue_close(q);
+}
+
+static void a_task_is_edited_while_nobody_has_it(void **state)
+{
+    (void)state;
+    char token[QUEUE_TOKEN + 1];
+    struct hone_error e = {0};
+    json_t *t, *events;
+    struct queue *q = queue_ok();
+    int64_t first = add_task(q, "first", 0, 0), id = add_task(q, "misspelt", 0, first), later = add_task(q, "later", 0, 0);
+    const struct queue_value values[] = {{"tier", "decode", 0}, {"expected_gain", NULL, 0.02}, {"priority", NULL, 9}};
+    struct queue_edit d = {values, 3, NULL, 0};
+    assert_int_equal(queue_edit(q, id, &d, "boss", &e), 0);
+    assert_int_equal(queue_get(q, id, &t, &e), 0);
+    assert_string_equal(json_string_value(json_object_get(t, "tier")), "decode");
+    assert_int_equal(json_integer_value(json_object_get(t, "priority")), 9);
+    assert_int_equal(json_array_size(json_object_get(t, "after")), 0);
+    assert_string_equal(json_string_value(json_object_get(t, "status")), "ready");
+    json_decref(t);
+    assert_int_equal(queue_events(q, id, &events, &e), 0);
+    const char *detail = json_string_value(json_object_get(json_array_get(events, 1), "detail"));
+    assert_non_null(strstr(detail, "\"tier\":{\"was\":null,\"is\":\"decode\"}"));
+    assert_non_null(strstr(detail, "\"after\":{\"was\":[1],\"is\":[]}"));
+    json_decref(events);
+    const struct queue_value none[] = {{"tier", "", 0}}, wrong[] = {{"status", "done", 0}}, lines[] = {{"title", "a\nb", 0}};
+    assert_int_equal(queue_edit(q, id, &(struct queue_edit){none, 1, NULL, -1}, "boss", &e), 0);
+    assert_int_equal(queue_get(q, id, &t, &e), 0);
+    assert_null(json_object_get(t, "tier"));
+    json_decref(t);
+    assert_int_equal(queue_edit(q, id, &(struct queue_edit){wrong, 1, NULL, -1}, "boss", &e), HONE_EUSAGE);
+    assert_int_equal(queue_edit(q, id, &(struct queue_edit){lines, 1, NULL, -1}, "boss", &e), HONE_EUSAGE);
+    assert_int_equal(queue_edit(q, id, &(struct queue_edit){values, 1, &later, 1}, "boss", &e), HONE_EUSAGE); /* no cycle */
+    assert_int_equal(take_as(q, "w", 60, "", token), id);
+    e.code = 0;
+    assert_int_equal(queue_edit(q, id, &d, "boss", &e), HONE_ECHECK);
+    assert_non_null(strstr(e.message, "release it first"));
     queue_close(q);
 }
 
@@ -313,7 +440,7 @@ static void a_brief_says_what_was_tried(void **state)
         assert_int_equal(take_as(q, "w", 60, "", token), id);
         assert_int_equal(queue_fail(q, id, token, why[i], true, &again, &e), 0);
     }
-    if (brief_make(q, j, id, &b, &e))
+    if (brief_make(q, j, id, NULL, &b, &e))
         fail_msg("%s", e.message);
     FILE *f = fmemopen(text, sizeof text, "w");
     brief_write(b, f);
@@ -368,7 +495,7 @@ static void a_brief_is_in_words(void **state)
     task.title = "the second";
     assert_int_equal(queue_add(q, &task, &id, &e), 0);
     for (int i = 0; i < 2; i++) { /* the second's page, and the first's, which has it as an event */
-        if (brief_make(q, j, i ? before : id, &b, &e))
+        if (brief_make(q, j, i ? before : id, NULL, &b, &e))
             fail_msg("%s", e.message);
         FILE *f = fmemopen(text, sizeof text, "w");
         brief_write(b, f);
@@ -551,6 +678,10 @@ int main(void)
         cmocka_unit_test_setup(tries_run_out, fresh),
         cmocka_unit_test_setup(failing_and_blocking, fresh),
         cmocka_unit_test_setup(who_hands_in_does_not_approve, fresh),
+        cmocka_unit_test_setup(a_hand_in_is_corrected_until_it_is_judged, fresh),
+        cmocka_unit_test_setup(what_comes_after_waits_for_the_word_of_a_supervisor, fresh),
+        cmocka_unit_test_setup(a_lease_is_taken_back_and_a_task_given_up, fresh),
+        cmocka_unit_test_setup(a_task_is_edited_while_nobody_has_it, fresh),
         cmocka_unit_test_setup(roles_choose_tasks, fresh),
         cmocka_unit_test_setup(other_files_are_refused, fresh),
         cmocka_unit_test_setup(a_brief_says_what_was_tried, fresh),

@@ -14,6 +14,7 @@ static const char rules[] = "# what is shipped\n"
                             "    verify token-identical\n"
                             "    ab win\n"
                             "    fallbacks 0\n";
+static const char *tier_text = rules; /* that the journal is held to */
 static const char recipe_text[] = "fuse.mlp=off\n";
 
 /* What a journal says of the recipe; the fields are what tests spoil. */
@@ -149,7 +150,7 @@ static bool checks(struct journal *j, const struct tier_claim *claim, char text[
     struct recipe r;
     struct tier_result result;
     struct hone_error e = {0};
-    if (tiers_parse(&t, rules, "tiers", &e) || recipe_parse(&r, recipe_text, "my.recipe", &e))
+    if (tiers_parse(&t, tier_text, "tiers", &e) || recipe_parse(&r, recipe_text, "my.recipe", &e))
         fail_msg("%s", e.message);
     int rc = tier_check(&result, &t.list[0], &r, j, claim, &e);
     bool passes = !rc && result.passes;
@@ -400,6 +401,29 @@ static void the_best_must_have_been_beaten(void **state)
     journal_close(j);
 }
 
+/* Over a base that is slow enough anything wins: what the first has to beat the tier says. */
+static void the_first_beats_what_the_tier_says(void **state)
+{
+    (void)state;
+    char text[4000], with_base[400];
+    struct story s = good;
+    s.base_gates = "[\"kernel=ref\"]";
+    refused(&s, &promote,
+            "fail|against the base|nothing was promoted yet, and the comparison's base is not what hone does by itself");
+    snprintf(with_base, sizeof with_base, "%s    base kernel=ref\n", rules);
+    tier_text = with_base;
+    refused(&good, &promote,
+            "fail|against the base|nothing was promoted yet, and the comparison's base is not the tier's, kernel=ref");
+    fresh(NULL);
+    struct journal *j = write_story(&s);
+    bool passes = checks(j, &promote, text, NULL);
+    journal_close(j);
+    tier_text = rules;
+    if (!passes)
+        fail_msg("%s", text);
+    assert_non_null(strstr(text, "pass|against the base|the comparison's base is the tier's"));
+}
+
 static void the_newest_run_counts(void **state)
 {
     (void)state;
@@ -437,6 +461,9 @@ static void text_with_a_fault_names_its_line(void **state)
         {"tier a\nmodel x\nmodel y\nab win", "t:3: model stands twice"},
         {"tier a\nfallbacks 0\nfallbacks 0", "t:3: fallbacks stands twice"},
         {"tier a\nab lose", "t:2: a statement is"},
+        {"tier a\nab win\nbase", "t:3: a statement is"},
+        {"tier a\nab win\nbase warp=on", "t:3: base:1: "},
+        {"tier a\nab win\nbase fuse=off\nbase fuse=on", "t:4: base stands twice"},
         {"tier a\nfallbacks 1", "t:2: a statement is"},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
@@ -485,6 +512,7 @@ int main(void)
         cmocka_unit_test(a_stale_build),
         cmocka_unit_test(a_program_file_older_than_its_commit),
         cmocka_unit_test_setup(the_best_must_have_been_beaten, fresh),
+        cmocka_unit_test(the_first_beats_what_the_tier_says),
         cmocka_unit_test_setup(the_newest_run_counts, fresh),
         cmocka_unit_test(text_with_a_fault_names_its_line),
         cmocka_unit_test(a_bench_rule_is_said_as_it_was_written),

@@ -58,13 +58,15 @@ expect 1 'no run of my.recipe was handed in with task 1' "$hone" tier promote qu
 expect 1 'task 1 is for tier quick, not for impossible' "$hone" tier promote impossible my.recipe --task 1
 
 # ---- promoted, and once: against a base that any noise leaves behind
-printf 'tier any\n    verify quality-equal\n' >>tiers
+printf 'tier any\n    verify quality-equal\n    base kernel=ref\ntier plain\n    verify quality-equal\n' >>tiers
+expect 0 '    base kernel=ref' "$hone" tier list
 "$hone" ab -m m.gguf --b my.recipe --in-process -p 0 -n 8 --blocks 8 --margin 50 >ab.out 2>&1 || true
 expect 1 'decided at 99 % with a margin of 50 %' "$hone" tier promote any my.recipe
 for try in 1 2 3; do # on a machine that is busy with something else one may be unclear
     "$hone" ab -m m.gguf --a kernel=ref --b my.recipe --in-process -p 0 -n 8 --blocks 24 >ab.out 2>&1 || true
     ! grep -q '^B: win' ab.out || break
 done
+expect 1 "not promoted to plain: against the base: .*is not what hone does by itself: give ab no --a" "$hone" tier promote plain my.recipe
 expect 0 'is the best of any (run' "$hone" tier promote any my.recipe
 expect 0 'is the best of any already (run' "$hone" tier promote any my.recipe
 [ "$("$hone" journal list --kind tier -o jsonl | wc -l)" = 1 ] || fail "it was promoted twice"
