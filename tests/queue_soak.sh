@@ -9,7 +9,7 @@ HONE_SOAK=1 "$B/tests/test_queue" 2>&1 | grep -e 'tasks, ' -e PASSED -e FAILED
 HONE_SOAK=1
 tmp=$(mktemp -d)
 workers=
-trap 'for p in $workers; do kill -9 $p 2>/dev/null || true; done; rm -rf "$tmp"' EXIT
+trap 'for p in $workers; do kill -9 $p 2>/dev/null || true; done; wait 2>/dev/null || true; rm -rf "$tmp"' EXIT
 export HONE_QUEUE="$tmp/queue.db"
 unset HONE_ROLE HONE_TOKEN HONE_WORKER || true
 hone=$B/hone
