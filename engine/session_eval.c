@@ -175,10 +175,10 @@ int hone_session_eval(struct hone_session *s, const struct hone_token *tokens, s
     struct hone_error own = {0};
     INVARIANT(!s->dry);
     int rc = eval_check(s, tokens, n, &own);
-    int32_t before[64], *positions = NULL;
+    int32_t before[64], few[64], *positions = few; /* a step of few tokens asks nobody for memory */
     bool moving[64] = {false}, seen[64], ordered = false;
-    if (!rc) {
-        positions = malloc(n * sizeof *positions + 1);
+    if (!rc && n > sizeof few / sizeof *few) {
+        positions = malloc(n * sizeof *positions);
         rc = positions ? 0 : err_set(&own, HONE_ERESOURCE, "no memory for %zu tokens", n);
     }
     if (!rc) {
@@ -206,7 +206,8 @@ int hone_session_eval(struct hone_session *s, const struct hone_token *tokens, s
     }
     if (ordered)
         follow_done(s->followed);
-    free(positions);
+    if (positions != few)
+        free(positions);
     if (e)
         *e = own;
     return rc;
