@@ -8,6 +8,7 @@
 #
 #   devices       what there is, and how fast it reads
 #   check         every kernel against its reference on every case, launched late and early; collectives with several ranks on one card
+#   streamed      products whose weights come by bulk copies (HONE_CUDA_STREAM)
 #   memcheck racecheck synccheck initcheck
 #                 compute-sanitizer over prefill and decode of small models of every architecture
 #   archs         the models of ../shared/data/archs: logits against those of an independent implementation, each kernel in the running graph against its
@@ -90,17 +91,18 @@ step_devices() {
     note - devices "$("$hone" --version); $(grep -A 4 '^cuda' "$out/devices" | grep -E '^cuda|read' | tr -s ' \n' ' ')"
 }
 
-step_check() {
-    for way in '' HONE_CUDA_OVERLAP=1 HONE_CUDA_STREAM=1; do
-        log=check${way:+-${way#HONE_CUDA_}} kernels='cuda_*'
-        [ "$way" != HONE_CUDA_STREAM=1 ] || kernels='cuda_*m*_s32' # products, with and without norms
-        # shellcheck disable=SC2086
-        run "$log.jsonl" 60 env $way "$hone" check --kernel "$kernels" --seed 1 -o jsonl
-        table check "$out/$log.jsonl" "${way:+with $way}" >"$out/$log.txt"
-        head -n 1 "$out/$log.txt" | tee -a "$out/table"
-        tail -n +2 "$out/$log.txt" | head -n 40
-    done
+check_with() { # log, kernels, an environment variable or nothing
+    # shellcheck disable=SC2086
+    run "$1.jsonl" 60 env ${3:-} "$hone" check --kernel "$2" --seed 1 -o jsonl
+    table check "$out/$1.jsonl" "${3:+with $3}" >"$out/$1.txt"
+    head -n 1 "$out/$1.txt" | tee -a "$out/table"
+    tail -n +2 "$out/$1.txt" | head -n 40
 }
+step_check() {
+    check_with check 'cuda_*'
+    check_with check-early 'cuda_*' HONE_CUDA_OVERLAP=1
+}
+step_streamed() { check_with check-streamed 'cuda_*m*_s32' HONE_CUDA_STREAM=1; } # products, with and without norms
 
 sanitizer() {
     for at in "$(command -v compute-sanitizer)" /usr/local/cuda/bin/compute-sanitizer /usr/local/cuda/compute-sanitizer/compute-sanitizer; do
@@ -176,7 +178,7 @@ step_same() {
 }
 
 step_allocations() {
-    for path in $(narrow) "$(model llama3.2-1b Q4_0)"; do
+    for path in $(narrow); do
         run "allocations-$(basename "$path" .gguf)" 90 sh bench/allocations.sh "$path" -t 2
         case $? in 0) how=ok ;; 77) how=skip ;; *) how=FAIL ;; esac
         note $how allocations "$(basename "$path" .gguf): $(cat "$out/allocations-$(basename "$path" .gguf)")"
@@ -225,7 +227,7 @@ if [ "${1:-}" = --one ]; then
     exit 0
 fi
 [ -x "$hone" ] || { echo "cuda.sh: no hone at $hone: build it, or name it by HONE=" >&2; exit 2; }
-steps=${*:-devices check 1b 8b 27b deep archs agree ladder same allocations memcheck racecheck shadow trace}
+steps=${*:-devices check streamed 1b 8b 27b deep archs agree ladder same allocations memcheck racecheck shadow trace}
 for step in $steps; do
     grep -q "^step_$step()" bench/cuda.sh && continue
     echo "cuda.sh: no step '$step'; there are:$(sed -n 's/^step_\([a-z0-9]*\)().*/ \1/p' bench/cuda.sh | tr -d '\n')" >&2
