@@ -7,19 +7,17 @@
  * each value twice. In a decode step there is one row, and the time is the latency of one load and one barrier: few contiguous
  * rows take a kernel that knows nothing of strides, whose arguments are a few addresses: each line of 64 bytes of arguments is one
  * more wait for memory, and so is each division.
- *
- * The sum of squares is f32; one that overflows or comes near the lower end of f32 is taken again in double (norm.h of the CPU
- * has the same rule), so no row is refused for its values. */
+ * What a row's scale and results are, norm.cuh says. */
 #include "backends/cuda/norm.h"
 
-#include "backends/cuda/a8.cuh"
-#include "backends/cuda/reduce.cuh"
-#include "backends/cuda/view.cuh"
+#include "backends/cuda/norm.cuh"
 
 extern "C" {
 #include "ops/l2_norm.h"
 #include "ops/rms_norm.h"
 }
+
+enum { NORM_MOST = 16384 }; /* values of a row that lie in registers */
 
 /* A node as steps. */
 struct norm {
@@ -76,47 +74,9 @@ struct norm_task {
     float eps, divisor;
 };
 
-__device__ static inline float norm_scale(const struct norm_task &p, float squares)
-{
-    return 1 / sqrtf(squares / p.divisor + p.eps);
-}
-
-__device__ static inline bool norm_doubtful(float squares)
-{
-    return !(squares > 1e-30f && squares < 1e38f);
-}
-
-__device__ static inline float norm_scale_double(const struct norm_task &p, double squares)
-{
-    return (float)(1 / sqrt(squares / (double)p.divisor + (double)p.eps));
-}
-
-/* Threads that share a row: a warp (then several rows a block) or the block. */
-template <int THREADS, class T> __device__ static inline T norm_sum(T x, T *room)
-{
-    return THREADS == WARP ? warp_sum(x) : block_sum(x, room);
-}
-
 __device__ static inline char *norm_to(const struct view &v, const int64_t i[3])
 {
     return v.data ? view_row(v, i[0], i[1], i[2]) : NULL;
-}
-
-__device__ static inline void norm_store_half(int format, char *to, int chunk, float4 y)
-{
-    ushort4 h = format == FORMAT_F16 ? make_ushort4(f16_of_f32(y.x), f16_of_f32(y.y), f16_of_f32(y.z), f16_of_f32(y.w))
-                                     : make_ushort4(bf16_of_f32(y.x), bf16_of_f32(y.y), bf16_of_f32(y.z), bf16_of_f32(y.w));
-    ((ushort4 *)to)[chunk] = h;
-}
-
-__device__ static inline float4 times(float4 x, float s)
-{
-    return make_float4(x.x * s, x.y * s, x.z * s, x.w * s);
-}
-
-__device__ static inline float4 times(float4 x, float4 s)
-{
-    return make_float4(x.x * s.x, x.y * s.y, x.z * s.z, x.w * s.w);
 }
 
 /* Rows of whole vectors of four, up to 4 THREADS STEPS values. */
@@ -152,44 +112,17 @@ static __global__ void __launch_bounds__(THREADS == WARP ? 128 : THREADS) norm_v
             x[s] = make_float4(x[s].x + y.x, x[s].y + y.y, x[s].z + y.z, x[s].w + y.w);
         }
     }
-    float squares = 0;
-#pragma unroll
-    for (int s = 0; s < STEPS; s++)
-        squares += (x[s].x * x[s].x + x[s].y * x[s].y) + (x[s].z * x[s].z + x[s].w * x[s].w);
-    squares = norm_sum<THREADS>(squares, room);
-    float scale = norm_scale(p, squares);
-    if (norm_doubtful(squares)) { /* the same for all threads of the row */
-        double again = 0;
-#pragma unroll
-        for (int s = 0; s < STEPS; s++)
-            again += ((double)x[s].x * x[s].x + (double)x[s].y * x[s].y) + ((double)x[s].z * x[s].z + (double)x[s].w * x[s].w);
-        scale = norm_scale_double(p, norm_sum<THREADS>(again, room_double));
-    }
-    char *sum = norm_to(p.sum, i), *normed = norm_to(p.normed, i), *product = norm_to(p.product, i), *quantized = norm_to(p.quantized, i);
-#pragma unroll
-    for (int s = 0; s < STEPS; s++) {
-        int c = threadIdx.x + s * THREADS;
-        bool has = c < chunks;
-        float4 y = times(x[s], scale);
-        if (sum && has)
-            ((float4 *)sum)[c] = x[s];
-        if (normed && has)
-            ((float4 *)normed)[c] = y;
-        y = times(y, w[s]);
-        if (product && has)
-            ((float4 *)product)[c] = y;
-        if (quantized && p.quantized.format == FORMAT_A8)
-            a8_store_4(has ? (struct block_a8 *)quantized + c / 8 : NULL, y);
-        else if (quantized && has)
-            norm_store_half(p.quantized.format, quantized, c, y);
-    }
+    float scale = norm_scale<false, THREADS>(x, p.divisor, p.eps, room, room_double);
+    struct norm_results to = {(float4 *)norm_to(p.sum, i), (float4 *)norm_to(p.normed, i), (float4 *)norm_to(p.product, i),
+                              norm_to(p.quantized, i), p.quantized.format};
+    norm_leave<THREADS>(to, chunks, x, w, scale);
 }
 
 /* A few rows, all tensors contiguous: everything is at the row's number times the width. */
 struct norm_row_task {
     const float4 *a, *b, *weight; /* NULL: has no such step */
     float4 *sum, *normed, *product;
-    void *quantized; /* A8 */
+    char *quantized; /* A8 */
     int chunks;      /* vectors of four in a row */
     float eps, share; /* of the sum of squares: 1 / width, or 1 */
 };
@@ -221,34 +154,10 @@ template <int THREADS, int STEPS> static __global__ void __launch_bounds__(THREA
             x[s] = make_float4(x[s].x + y.x, x[s].y + y.y, x[s].z + y.z, x[s].w + y.w);
         }
     }
-    float squares = 0;
-#pragma unroll
-    for (int s = 0; s < STEPS; s++)
-        squares += (x[s].x * x[s].x + x[s].y * x[s].y) + (x[s].z * x[s].z + x[s].w * x[s].w);
-    squares = block_sum(squares, room);
-    float scale = 1 / sqrtf(fmaf(squares, p.share, p.eps));
-    if (norm_doubtful(squares)) {
-        double again = 0;
-#pragma unroll
-        for (int s = 0; s < STEPS; s++)
-            again += ((double)x[s].x * x[s].x + (double)x[s].y * x[s].y) + ((double)x[s].z * x[s].z + (double)x[s].w * x[s].w);
-        scale = (float)(1 / sqrt(block_sum(again, room_double) * (double)p.share + (double)p.eps));
-    }
-#pragma unroll
-    for (int s = 0; s < STEPS; s++) {
-        int c = threadIdx.x + s * THREADS, at = first + c;
-        bool has = c < p.chunks;
-        float4 y = times(x[s], scale);
-        if (p.sum && has)
-            p.sum[at] = x[s];
-        if (p.normed && has)
-            p.normed[at] = y;
-        y = times(y, w[s]);
-        if (p.product && has)
-            p.product[at] = y;
-        if (p.quantized)
-            a8_store_4(has ? (struct block_a8 *)p.quantized + at / 8 : NULL, y);
-    }
+    float scale = norm_scale<true, THREADS>(x, p.share, p.eps, room, room_double);
+    struct norm_results to = {p.sum ? p.sum + first : NULL, p.normed ? p.normed + first : NULL, p.product ? p.product + first : NULL,
+                              p.quantized ? p.quantized + (size_t)first / 8 * sizeof(struct block_a8) : NULL, FORMAT_A8};
+    norm_leave<THREADS>(to, p.chunks, x, w, scale);
 }
 
 __device__ static inline float norm_value(const char *a, const char *b, const struct norm_task &p, int j)
@@ -273,14 +182,14 @@ static __global__ void __launch_bounds__(256) norm_strided(const __grid_constant
         squares += x * x;
     }
     squares = block_sum(squares, room);
-    float scale = norm_scale(p, squares);
+    float scale = norm_scale<false>(squares, p.divisor, p.eps);
     if (norm_doubtful(squares)) {
         double again = 0;
         for (int j = threadIdx.x; j < p.width; j += blockDim.x) {
             double x = norm_value(a, b, p, j);
             again += x * x;
         }
-        scale = norm_scale_double(p, block_sum(again, room_double));
+        scale = norm_scale<false>(block_sum(again, room_double), p.divisor, p.eps);
     }
     char *sum = norm_to(p.sum, i), *normed = norm_to(p.normed, i), *product = norm_to(p.product, i), *quantized = norm_to(p.quantized, i);
     int end = (p.width + WARP - 1) / WARP * WARP;
@@ -305,7 +214,7 @@ static __global__ void __launch_bounds__(256) norm_strided(const __grid_constant
 static bool norm_is_vectors(const struct norm *m, int64_t width)
 {
     const struct tensor *f32[] = {m->a, m->b, m->weight, m->sum, m->normed, m->product};
-    if (width % 4 != 0 || width > 16384 || (m->quantized && !view_aligned(m->quantized, 8)))
+    if (width % 4 != 0 || width > NORM_MOST || (m->quantized && !view_aligned(m->quantized, 8)))
         return false;
     for (const struct tensor *t : f32)
         if (t && !view_aligned(t, sizeof(float4)))
@@ -319,18 +228,6 @@ template <int THREADS, int STEPS> static int norm_launch(const struct exec *x, c
     return cuda_launch(x, norm_vectors<THREADS, STEPS>, dim3((unsigned)div_up(p.rows, rows)), dim3(THREADS, (unsigned)rows), 0, p);
 }
 
-/* All tensors contiguous, at most so many rows that a block each is as good as anything. */
-static bool norm_is_rows(const struct norm *m, int64_t rows, int64_t width)
-{
-    const struct tensor *all[] = {m->a, m->b, m->sum, m->normed, m->product, m->quantized};
-    if (rows > 8 || width < 512 || (m->quantized && m->quantized->format != FORMAT_A8))
-        return false;
-    for (const struct tensor *t : all)
-        if (t && !tensor_contiguous(t))
-            return false;
-    return true;
-}
-
 template <int THREADS, int STEPS> static int norm_row_launch(const struct exec *x, const struct norm_row_task &p, int64_t rows)
 {
     return cuda_launch(x, norm_row<THREADS, STEPS>, dim3((unsigned)rows), dim3(THREADS), 0, p);
@@ -340,22 +237,13 @@ static int norm_rows_run(const struct exec *x, const struct norm_task &of)
 {
     struct norm_row_task p = {(const float4 *)of.a.data, (const float4 *)of.b.data, (const float4 *)of.weight.data, (float4 *)of.sum.data,
                               (float4 *)of.normed.data, (float4 *)of.product.data, of.quantized.data, of.width / 4, of.eps, 1 / of.divisor};
-    if (of.width <= 1024)
-        return norm_row_launch<256, 1>(x, p, of.rows);
-    if (of.width <= 2048)
-        return norm_row_launch<512, 1>(x, p, of.rows);
-    if (of.width <= 4096)
-        return norm_row_launch<512, 2>(x, p, of.rows);
-    if (of.width <= 5120)
-        return norm_row_launch<640, 2>(x, p, of.rows);
-    if (of.width <= 8192)
-        return norm_row_launch<1024, 2>(x, p, of.rows);
-    return norm_row_launch<1024, 4>(x, p, of.rows);
+    return norm_by_width<true, NORM_MOST>(of.width, [&]<int THREADS, int STEPS>() { return norm_row_launch<THREADS, STEPS>(x, p, of.rows); });
 }
 
 int norm_run(const struct exec *x, const struct node *n)
 {
     struct norm m = norm_of(n);
+    const struct tensor *all[] = {m.a, m.b, m.sum, m.normed, m.product, m.quantized};
     struct norm_task p = {view_of(m.a), view_of(m.b), view_of(m.weight), view_of(m.sum), view_of(m.normed), view_of(m.product), view_of(m.quantized)};
     int64_t width = m.a->ne[0];
     p.rows = tensor_rows(m.a);
@@ -366,21 +254,7 @@ int norm_run(const struct exec *x, const struct node *n)
         return 0;
     if (!norm_is_vectors(&m, width))
         return cuda_launch(x, norm_strided, dim3((unsigned)p.rows), dim3(256), 0, p);
-    if (norm_is_rows(&m, p.rows, width))
+    if (norm_few_rows(p.rows, width, m.quantized, all, sizeof all / sizeof *all))
         return norm_rows_run(x, p);
-    if (width <= 128)
-        return norm_launch<32, 1>(x, p);
-    if (width <= 256)
-        return norm_launch<32, 2>(x, p);
-    if (width <= 512)
-        return norm_launch<32, 4>(x, p);
-    if (width <= 1024)
-        return norm_launch<256, 1>(x, p);
-    if (width <= 2048)
-        return norm_launch<512, 1>(x, p);
-    if (width <= 4096)
-        return norm_launch<512, 2>(x, p);
-    if (width <= 8192)
-        return norm_launch<1024, 2>(x, p);
-    return norm_launch<1024, 4>(x, p);
+    return norm_by_width<false, NORM_MOST>(width, [&]<int THREADS, int STEPS>() { return norm_launch<THREADS, STEPS>(x, p); });
 }
