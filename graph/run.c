@@ -131,14 +131,20 @@ static int meet_before(struct placed *d, const struct segment *g, int i)
     return rc ? rc : comm_meet(d->s->run->comm, n->out->name);
 }
 
-static int launch(struct placed *d, const struct segment *g, bool inputs)
+/* careful: some kernel may be launched for the first time. Loading it may wait for what runs on the device, with a lock of the driver held
+ * that another rank's launches want, too: so behind a collective, which waits for the others, nothing is launched before it has ended. */
+static int launch(struct placed *d, const struct segment *g, bool inputs, bool careful)
 {
     struct exec x = exec_at(d, g->place);
-    int rc = place_at(d, g->place)->backend->api->select(x.device, d->e);
+    const struct place *at = place_at(d, g->place);
+    int rc = at->backend->api->select(x.device, d->e);
     if (!rc && inputs)
         rc = load_inputs(d, g->place);
     for (int i = g->first; i < g->first + g->n && !rc; i++) {
-        rc = meet_before(d, g, i);
+        if (careful && i > g->first && node_collective(d->s->plan->steps[i - 1].node))
+            rc = at->backend->api->synchronise(at->device, at->stream, d->e);
+        if (!rc)
+            rc = meet_before(d, g, i);
         if (!rc)
             rc = d->s->plan->steps[i].kernel->run(&x, d->s->plan->steps[i].node);
         if (rc)
@@ -156,7 +162,7 @@ static void capture(struct placed *d, struct segment *g, bool inputs)
     void *graph = NULL;
     int rc = api->capture_begin(at->device, at->stream, &why);
     if (!rc) {
-        rc = launch(d, g, inputs);
+        rc = launch(d, g, inputs, false);
         if (rc)
             err_set(&why, rc, "node %s: %s", d->s->plan->steps[d->s->step_failed].node->out->name, api->why());
         int ended = api->capture_end(at->device, at->stream, &graph, rc ? &ignored : &why);
@@ -223,11 +229,12 @@ static int run_segment(struct placed *d, struct segment *g)
     if (r->observer) {
         rc = launch_observed(d, g, inputs);
     } else if (timed(d)) {
-        rc = launch(d, g, inputs);
+        rc = launch(d, g, inputs, !g->ran && r->link);
     } else {
         if (!g->graph && g->runs && !g->uncaptured)
             capture(d, g, inputs);
-        rc = g->graph ? at->backend->api->replay(at->device, at->stream, g->graph, d->e) : launch(d, g, inputs);
+        rc = g->graph ? at->backend->api->replay(at->device, at->stream, g->graph, d->e)
+                      : launch(d, g, inputs, !g->ran && r->link);
         g->runs++;
         g->ran |= !rc;
     }

@@ -8,7 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FLUSH = 256 << 20, MEET_MS = 2000 }; /* five times the L2 of the largest device known; how long ranks that are launched together wait for each other */
+enum {
+    FLUSH = 256 << 20,
+    MEET_MS = 2000
+}; /* five times the L2 of the largest device known; how long ranks that are launched together wait for each other */
 
 static const struct device_api *api_of(const struct on_device *d)
 {
@@ -135,14 +138,14 @@ int on_device_load(struct on_device *d, struct hone_error *e)
     return rc;
 }
 
-static int launch(struct on_device *d, const struct kernel *k, struct hone_error *e)
+/* One rank's; alone: it meets nobody. */
+static int launch_one(struct on_device *d, const struct kernel *k, bool alone, struct hone_error *e)
 {
-    struct exec x = {.worker = {.ith = 0, .nth = 1}, .shared = d->shared, .stream = d->stream, .device = d->device, .link = d->link};
-    int others = 0;
-    for (int r = 1; r < SPECIMEN_RANKS && d->others && !others; r++)
-        others = launch(&d->others[r - 1], k, e);
-    if (others)
-        return others;
+    struct exec x = {.worker = {.ith = 0, .nth = 1},
+                     .shared = d->shared,
+                     .stream = d->stream,
+                     .device = d->device,
+                     .link = alone ? NULL : d->link};
     int rc = api_of(d)->select(d->device, e);
     if (rc)
         return rc;
@@ -150,24 +153,40 @@ static int launch(struct on_device *d, const struct kernel *k, struct hone_error
     return rc ? err_set(e, rc, "%s", api_of(d)->why()) : 0;
 }
 
-/* Waits for all ranks. */
+/* All ranks. Where one cannot be launched, those that were do not wait for it. */
+static int launch(struct on_device *d, const struct kernel *k, struct hone_error *e)
+{
+    int rc = 0;
+    for (int r = 1; r < SPECIMEN_RANKS && d->others && !rc; r++)
+        rc = launch_one(&d->others[r - 1], k, false, e);
+    if (!rc)
+        rc = launch_one(d, k, false, e);
+    if (rc && d->link)
+        api_of(d)->links->abort(d->link);
+    return rc;
+}
+
+/* Waits for all ranks, whatever becomes of one of them: what they use is freed behind this. */
 static int settle(struct on_device *d, struct hone_error *e)
 {
     int rc = api_of(d)->synchronise(d->device, d->stream, e);
-    for (int r = 1; r < SPECIMEN_RANKS && d->others && !rc; r++)
-        rc = api_of(d)->synchronise(d->others[r - 1].device, d->others[r - 1].stream, e);
+    for (int r = 1; r < SPECIMEN_RANKS && d->others; r++) {
+        int other = api_of(d)->synchronise(d->others[r - 1].device, d->others[r - 1].stream, e);
+        rc = rc ? rc : other;
+    }
     return rc || !d->link ? rc : api_of(d)->links->check(d->link, e);
 }
 
-/* A kernel's first launch may load it, which waits for what runs: so each is run alone once before ranks meet in it, as those of a plan
- * are (engine/ranks_device.c). What that wrote is put right again. */
+/* A first launch may load the kernel, or make ready what a stream needs, and that may wait for what runs: so each rank runs
+ * alone once before they meet, as those of a plan do (engine/ranks_device.c). What that wrote is put right again. */
 static int warm(struct on_device *d, const struct kernel *k, struct hone_error *e)
 {
-    struct exec x = {.worker = {.ith = 0, .nth = 1}, .shared = d->shared, .stream = d->stream, .device = d->device};
-    int rc = api_of(d)->select(d->device, e);
-    if (!rc && (rc = k->run(&x, d->node)))
-        err_set(e, rc, "%s", api_of(d)->why());
-    rc = rc ? rc : api_of(d)->synchronise(d->device, d->stream, e);
+    int rc = 0;
+    for (int r = 0; r < SPECIMEN_RANKS && !rc; r++) {
+        struct on_device *one = r ? &d->others[r - 1] : d;
+        rc = launch_one(one, k, true, e);
+        rc = rc ? rc : api_of(d)->synchronise(one->device, one->stream, e);
+    }
     d->warm = !rc;
     return rc ? rc : on_device_load(d, e);
 }
@@ -176,8 +195,8 @@ int on_device_run(struct on_device *d, const struct kernel *k, void *shared, str
 {
     int rc = d->others && !d->warm ? warm(d, k, e) : 0;
     rc = rc ? rc : launch(d, k, e);
-    if (!rc)
-        rc = settle(d, e);
+    int settled = settle(d, e);
+    rc = rc ? rc : settled;
     for (int i = 0; i < d->n_mirrors && !rc; i++)
         rc = api_of(d)->copy(d->device, d->stream, d->mirrors[i].region->bytes, d->mirrors[i].bytes, d->mirrors[i].region->size,
                              e);

@@ -32,7 +32,7 @@ ${CC:-gcc} -std=c17 -D_GNU_SOURCE -O1 -I"$E" -I. -Iinclude -c tests/emulated/che
 # Collectives: links.cc runs several ranks at once. Little goes in a turn, so that there are several of them.
 mkdir -p "$E/links/backends/cuda"
 cp "$E"/backends/cuda/*.cuh "$E"/backends/cuda/*.h "$E/links/backends/cuda"
-sed -i 's/LINK_CHANNELS = 32/LINK_CHANNELS = 3/; s/LINK_WORD_CHANNELS = 8/LINK_WORD_CHANNELS = 2/
+sed -i 's/LINK_CHANNELS = 128/LINK_CHANNELS = 3/; s/LINK_CROWDED = 32/LINK_CROWDED = 2/; s/LINK_WORD_CHANNELS = 8/LINK_WORD_CHANNELS = 2/
     s/LINK_STAGED = 16384/LINK_STAGED = 256/; s/LINK_RANKS = 32/LINK_RANKS = 8/' "$E/links/backends/cuda/link.h"
 for k in $collectives; do
     sed -E 's/extern __shared__ ([a-z0-9_ ]+[a-z0-9_]) ([a-z_]+)\[\];/\1 *\2 = (\1 *)emulated_shared();/' "backends/cuda/$k.cu" \

@@ -30,14 +30,22 @@ __device__ static inline float4 part_unit(const struct gathering &p, int64_t i, 
     return make_float4(v[0], v[1], v[2], v[3]);
 }
 
-/* Values [i, i + 4) of a part that ends at `end`, in rows of `width`, to where they belong: from `at` on in rows of y. */
+/* Values [i, i + 4) of a part that ends at `end`, in rows of `width`, to where they belong: from `at` on in rows of y. One
+ * division of 32 bits a unit: those of 64 are some hundred instructions, and there were two a value. */
 __device__ static inline void unit_leave(const struct gathering &p, int64_t i, int64_t end, int64_t width, int64_t at, float4 x)
 {
     float v[4] = {x.x, x.y, x.z, x.w};
+    uint32_t row = (uint32_t)i / (uint32_t)width, column = (uint32_t)i - row * (uint32_t)width;
+    float *to = p.y + (int64_t)row * p.total + at;
 #pragma unroll
-    for (int k = 0; k < 4; k++)
+    for (int k = 0; k < 4; k++) {
         if (i + k < end)
-            p.y[(i + k) / width * p.total + at + (i + k) % width] = v[k];
+            to[column] = v[k];
+        if (++column == (uint32_t)width) {
+            column = 0;
+            to += p.total;
+        }
+    }
 }
 
 static __global__ void __launch_bounds__(THREADS) gather(const __grid_constant__ struct gathering p)
@@ -67,7 +75,7 @@ static __global__ void __launch_bounds__(THREADS) gather(const __grid_constant__
         if (l.size > 1 && at != p.total && threadIdx.x == 0)
             link_fail(l, LINK_UNEVEN, l.rank ? 0 : 1);
         for (int64_t i = first + threadIdx.x; i < first + LINK_STAGED && i < most && l.size == 1; i += THREADS)
-            if (i % p.total >= p.part) /* alone: its part at the front, zeros behind */
+            if ((uint32_t)i % (uint32_t)p.total >= p.part) /* alone: its part at the front, zeros behind */
                 p.y[i] = 0;
         __syncthreads(); /* the sizes are the next turn's */
     }
@@ -79,6 +87,8 @@ static bool fits(const struct node *n, struct reason *r)
     const struct tensor *x = n->src[0];
     if (x->format != FORMAT_F32 || !tensor_contiguous(x) || !tensor_contiguous(n->out))
         return fits_not(r, "%s is not f32 without gaps", tensor_contiguous(x) ? n->out->name : x->name);
+    if (tensor_elements(n->out) > INT32_MAX)
+        return fits_not(r, "%lld values: they are counted in 32 bits", (long long)tensor_elements(n->out));
     return true;
 }
 
@@ -92,9 +102,8 @@ static int run(const struct exec *x, const struct node *n)
     p.total = n->out->ne[0];
     p.rows = tensor_rows(n->out);
     p.vectors = p.part * p.rows % 4 == 0 && (uintptr_t)p.x % sizeof(float4) == 0;
-    int64_t blocks = div_up(p.total * p.rows, LINK_STAGED);
-    return cuda_launch(x, gather, dim3((unsigned)(blocks < LINK_CHANNELS ? blocks : (int64_t)LINK_CHANNELS)), dim3(THREADS),
-                       LINK_RANKS * sizeof(uint32_t), p);
+    unsigned blocks = link_grid(&p.link, div_up(p.total * p.rows, LINK_STAGED), LINK_CHANNELS);
+    return cuda_launch(x, gather, dim3(blocks), dim3(THREADS), LINK_RANKS * sizeof(uint32_t), p);
 }
 
 CUDA_KERNEL(all_gather_staged) = {.op = OP_ALL_GATHER, .variant = "staged", .needs = CUDA_SM90, .fits = fits, .run = run};

@@ -20,19 +20,18 @@ struct reduction {
     bool vectors;           /* units lie at multiples of 16 bytes, and within a row */
 };
 
-/* Where the row of y that value i is in begins in x; -1: nowhere. */
-__device__ static inline int64_t row_begin(const struct reduction &p, int64_t i)
+/* Where value i of y, which ids say the rows of, lies in x; NULL: nowhere. */
+__device__ static inline const float *listed_at(const struct reduction &p, int64_t i)
 {
-    int64_t id = *(const int32_t *)(p.ids + (size_t)(i / p.width) * p.ids_step);
-    return id >= 0 && id < p.rows ? id * p.width : -1;
+    uint32_t row = (uint32_t)i / (uint32_t)p.width; /* of 64 bits it would take most of the time of a unit */
+    int64_t id = *(const int32_t *)(p.ids + (size_t)row * p.ids_step);
+    return id >= 0 && id < p.rows ? p.x + (id - row) * p.width + i : NULL;
 }
 
 __device__ static inline float partial_at(const struct reduction &p, int64_t i)
 {
-    if (!p.ids)
-        return p.x[i];
-    int64_t begin = row_begin(p, i);
-    return begin < 0 ? 0 : p.x[begin + i % p.width];
+    const float *at = p.ids ? listed_at(p, i) : p.x + i;
+    return at ? *at : 0;
 }
 
 /* Values [i, i + 4) of this rank's partial; zeros behind the end. */
@@ -41,8 +40,8 @@ __device__ static inline float4 partial_unit(const struct reduction &p, int64_t 
     if (p.vectors && !p.ids)
         return ((const float4 *)p.x)[i / 4];
     if (p.vectors) {
-        int64_t begin = row_begin(p, i);
-        return begin < 0 ? make_float4(0, 0, 0, 0) : *(const float4 *)(p.x + begin + i % p.width);
+        const float *at = listed_at(p, i);
+        return at ? *(const float4 *)at : make_float4(0, 0, 0, 0);
     }
     float v[4];
 #pragma unroll
@@ -80,20 +79,42 @@ struct words {
 
 struct staged {
     enum { UNITS = LINK_STAGED / 4, CHANNELS = LINK_CHANNELS };
+    enum { BATCH = 4 }; /* loads of a thread in flight: one from another card takes a microsecond and more */
+
+    /* What the thread's BATCH units from u on are of this rank; behind the last of n it is repeated. */
+    static __device__ __forceinline__ void mine(const struct reduction &p, int64_t at, int n, int u, float4 (&x)[BATCH])
+    {
+#pragma unroll
+        for (int b = 0; b < BATCH; b++)
+            x[b] = partial_unit(p, 4 * (at + min(u + b * THREADS, n - 1)));
+    }
     static __device__ void turn(const struct reduction &p, uint32_t turn, int64_t at, int n)
     {
         const struct link &l = p.link;
-        for (int u = (int)threadIdx.x; u < n && l.size > 1; u += THREADS)
-            staged_put(l, turn, u, partial_unit(p, 4 * (at + u)));
+        float4 own[BATCH], sum[BATCH], x[BATCH];
+        for (int u = (int)threadIdx.x; u < n && l.size > 1; u += BATCH * THREADS) {
+            mine(p, at, n, u, own);
+#pragma unroll
+            for (int b = 0; b < BATCH; b++)
+                if (u + b * THREADS < n)
+                    staged_put(l, turn, u + b * THREADS, own[b]);
+        }
         if (l.size > 1)
             staged_meet(l, turn, (uint32_t)n, NULL);
-        for (int u = (int)threadIdx.x; u < n; u += THREADS) {
-            float4 mine = partial_unit(p, 4 * (at + u)), sum = mine;
+        for (int u = (int)threadIdx.x; u < n; u += BATCH * THREADS) {
+            mine(p, at, n, u, own);
             for (int r = 0; r < l.size; r++) {
-                float4 x = r == l.rank ? mine : staged_get(l, turn, u, r);
-                sum = r ? plus(sum, x) : x;
+#pragma unroll
+                for (int b = 0; b < BATCH; b++)
+                    x[b] = r == l.rank ? own[b] : staged_get(l, turn, min(u + b * THREADS, n - 1), r);
+#pragma unroll
+                for (int b = 0; b < BATCH; b++)
+                    sum[b] = r ? plus(sum[b], x[b]) : x[b];
             }
-            leave_unit(p, 4 * (at + u), sum);
+#pragma unroll
+            for (int b = 0; b < BATCH; b++)
+                if (u + b * THREADS < n)
+                    leave_unit(p, 4 * (at + u + b * THREADS), sum[b]);
         }
     }
 };
@@ -122,6 +143,8 @@ static bool fits(const struct node *n, struct reason *r)
 {
     if (n->n_parts && node_leaves(n, n->parts[0]->out))
         return fits_not(r, "%s is read elsewhere too", n->parts[0]->out->name);
+    if (n->op == OP_ALL_REDUCE_GET_ROWS && tensor_elements(n->out) > INT32_MAX)
+        return fits_not(r, "%lld values of rows: they are counted in 32 bits", (long long)tensor_elements(n->out));
     return plain(n->src[0], r) && plain(n->out, r) && (n->op != OP_ALL_REDUCE_ADD || plain(n->src[1], r));
 }
 
@@ -148,9 +171,7 @@ template <class Way> static int run(const struct exec *x, const struct node *n)
     p.rows = p.width ? tensor_elements(partial) / p.width : 0;
     p.vectors =
         (rows ? p.width : p.n) % 4 == 0 && ((uintptr_t)p.x | (uintptr_t)p.addend | (uintptr_t)p.y) % sizeof(float4) == 0;
-    int64_t blocks = div_up(p.n, GRAIN);
-    return cuda_launch(x, reduce<Way>, dim3((unsigned)(blocks < Way::CHANNELS ? blocks : (int64_t)Way::CHANNELS)),
-                       dim3(THREADS), 0, p);
+    return cuda_launch(x, reduce<Way>, dim3(link_grid(&p.link, div_up(p.n, GRAIN), Way::CHANNELS)), dim3(THREADS), 0, p);
 }
 
 #define COLLECTIVE(OP, name)                                                                                                   \

@@ -12,6 +12,7 @@
 
 #include "backends/cuda/module.h"
 
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -145,6 +146,43 @@ bool cuda_overlap(const struct exec *x)
     return when == ALWAYS || (when == FEW && x->few);
 }
 
+/* Kernels that may have all the shared memory there is, and on which devices. Open addressing: entries come and never go. */
+enum { ALLOWED = 4096 };
+static struct {
+    _Atomic(const void *) kernel;
+    atomic_uint devices; /* a bit each */
+} allowed[ALLOWED];
+
+/* The entry of a kernel, which takes a free one the first time; NULL: there is none left. */
+static atomic_uint *allowed_on(const void *kernel)
+{
+    size_t at = (size_t)((uintptr_t)kernel * 0x9e3779b97f4a7c15u >> 20);
+    for (int i = 0; i < ALLOWED; i++) {
+        size_t slot = (at + (size_t)i) % ALLOWED;
+        const void *there = atomic_load(&allowed[slot].kernel);
+        if (!there && atomic_compare_exchange_strong(&allowed[slot].kernel, &there, kernel))
+            there = kernel;
+        if (there == kernel)
+            return &allowed[slot].devices;
+    }
+    return NULL;
+}
+
+int cuda_allow_shared(const void *kernel, int device)
+{
+    atomic_uint *devices = allowed_on(kernel);
+    struct cudaFuncAttributes of;
+    if (devices && atomic_load(devices) >> device & 1)
+        return 0;
+    int rc = cuda_code(cudaFuncGetAttributes(&of, kernel));
+    if (!rc)
+        rc = cuda_code(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                            (int)(cuda_block_shared(device) - of.sharedSizeBytes)));
+    if (!rc && devices)
+        atomic_fetch_or(devices, 1u << device);
+    return rc;
+}
+
 static unsigned features(int device)
 {
     static atomic_int known[MAX_DEVICES]; /* 1 + the bits */
@@ -225,10 +263,58 @@ static void host_free(void *p)
     cudaGetLastError();
 }
 
+/* ---- what blocks that waited too long have left (wait.cuh) */
+
+static _Atomic(struct cuda_late *) lates[MAX_DEVICES];
+static struct {
+    pthread_mutex_t mutex;
+    char text[MAX_DEVICES][160]; /* what was told first: the node may be gone when it is told again */
+} told = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+struct cuda_late *cuda_late(int device)
+{
+    return atomic_load(&lates[device]);
+}
+
+/* A few bytes that stay until the process ends. */
+static int late_open(int device, struct hone_error *e)
+{
+    void *p = NULL;
+    struct cuda_late *none = NULL;
+    if (cuda_late(device))
+        return 0;
+    int rc = failed(cudaHostAlloc(&p, sizeof *none, cudaHostAllocPortable | cudaHostAllocMapped), device,
+                    "memory that kernels report to", e);
+    if (rc)
+        return rc;
+    memset(p, 0, sizeof *none);
+    if (!atomic_compare_exchange_strong(&lates[device], &none, p))
+        cudaFreeHost(p); /* another thread was first */
+    return 0;
+}
+
+static int late_check(int device, struct hone_error *e)
+{
+    const struct cuda_late *l = cuda_late(device);
+    if (!l || !__atomic_load_n(&l->stop, __ATOMIC_ACQUIRE))
+        return 0;
+    pthread_mutex_lock(&told.mutex);
+    char *text = told.text[device];
+    if (!text[0])
+        snprintf(text, sizeof told.text[device], "cuda%d: node %.63s: a block waited %d s for block %u of its kernel", device,
+                 (const char *)(uintptr_t)l->where, CUDA_LATE_MS / 1000, l->block);
+    pthread_mutex_unlock(&told.mutex);
+    return err_set(e, HONE_EFAULT, "%s", text);
+}
+
+/* ---- streams */
+
 static int stream_create(int device, void **stream, struct hone_error *e)
 {
     cudaStream_t s = NULL;
     int rc = select_device(device, e);
+    if (!rc)
+        rc = late_open(device, e);
     if (!rc)
         rc = failed(cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking), device, "a stream", e);
     *stream = s;
@@ -257,7 +343,9 @@ static int fill(int device, void *stream, void *to, int byte, size_t bytes, stru
 static int synchronise(int device, void *stream, struct hone_error *e)
 {
     int rc = select_device(device, e);
-    return rc ? rc : failed(cudaStreamSynchronize(stream), device, "what it was given to do", e);
+    if (!rc)
+        rc = failed(cudaStreamSynchronize(stream), device, "what it was given to do", e);
+    return rc ? rc : late_check(device, e);
 }
 
 /* ---- captures */
@@ -325,7 +413,7 @@ static int timer_stop(int device, void *stream, int64_t *ns, struct hone_error *
     if (!rc)
         rc = failed(cudaEventElapsedTime(&ms, events[device][0], events[device][1]), device, "an event", e);
     *ns = (int64_t)((double)ms * 1e6);
-    return rc;
+    return rc ? rc : late_check(device, e);
 }
 
 static int read_rate(int device, double *bytes_per_second, struct hone_error *e)

@@ -64,6 +64,31 @@ bool cuda_overlap(const struct exec *x);
 /* How fast the device reads its memory, measured now (read_rate.cu). 0 or a HONE_E code. */
 int cuda_read_rate(int device, double *bytes_per_second);
 
+/* What a block that waited for another one of its kernel, and for too long, has left in memory of the host (wait.cuh): one a
+ * device, from its first stream on. Whoever synchronises is told, from then on for good: what such a kernel left is wrong. */
+struct cuda_late {
+    uint32_t stop;  /* set last: nobody waits on */
+    uint32_t block; /* that did not come */
+    uint64_t where; /* the address of the node's name */
+};
+enum { CUDA_LATE_MS = 20000 };
+struct cuda_late *cuda_late(int device);
+/* Lets kernel have as much dynamic shared memory as a block of the device, which is the current one, has beside what the kernel
+ * declares. Asked once a kernel and device: ranks and threads launch the same kernel with different needs, and who lowered what
+ * another has asked for would make its launch fail. */
+int cuda_allow_shared(const void *kernel, int device);
+
+/* As a kernel's argument: who waits, and where it tells of it. */
+struct cuda_waiting {
+    struct cuda_late *late;
+    uint64_t where;
+};
+static inline struct cuda_waiting cuda_waiting_at(const struct exec *x, const char *name)
+{
+    struct cuda_waiting w = {cuda_late(x->device), (uint64_t)(uintptr_t)name};
+    return w;
+}
+
 #ifdef __cplusplus
 } /* extern "C" */
 
@@ -81,12 +106,9 @@ static inline int cuda_launch_cluster(const struct exec *x, void (*kernel)(P...)
 {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0)
         return 0; /* an empty tensor */
-    if (shared > 8 * 1024) {
-        cudaError_t error =
-            cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
-        if (error != cudaSuccess)
-            return cuda_code(error);
-    }
+    int rc = shared > 8 * 1024 ? cuda_allow_shared((const void *)kernel, x->device) : 0;
+    if (rc)
+        return rc;
     cudaLaunchAttribute attributes[3] = {};
     unsigned n = 0;
     if (cluster > 1) {

@@ -241,24 +241,8 @@ template <int ROWS, bool NET> static int delta_launch(const struct exec *x, cons
 {
     unsigned blocks = (unsigned)div_up(p.d_v, DELTA_COLUMNS);
     size_t bytes = sizeof(struct delta_memory<ROWS>) + sizeof(int32_t) * (size_t)n_tokens;
-    auto kernel = delta_heads_kernel<ROWS, NET>;
-    cudaError_t error = cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
-    if (error != cudaSuccess)
-        return cuda_code(error);
-    cudaLaunchAttribute attributes[2] = {};
-    attributes[0].id = cudaLaunchAttributeClusterDimension;
-    attributes[0].val.clusterDim.x = NET ? blocks : 1;
-    attributes[0].val.clusterDim.y = attributes[0].val.clusterDim.z = 1;
-    attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[1].val.programmaticStreamSerializationAllowed = 1;
-    cudaLaunchConfig_t config = {};
-    config.gridDim = dim3(blocks, (unsigned)n_heads);
-    config.blockDim = dim3(DELTA_THREADS);
-    config.dynamicSmemBytes = bytes;
-    config.stream = (cudaStream_t)x->stream;
-    config.attrs = attributes;
-    config.numAttrs = cuda_overlap(x) ? 2 : 1;
-    return cuda_code(cudaLaunchKernelEx(&config, kernel, p));
+    return cuda_launch_cluster(x, delta_heads_kernel<ROWS, NET>, dim3(blocks, (unsigned)n_heads), dim3(DELTA_THREADS),
+                               NET ? blocks : 1, bytes, p);
 }
 
 template <bool NET> static int delta_run(const struct exec *x, const struct delta_task &p)

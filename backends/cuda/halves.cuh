@@ -10,7 +10,7 @@
  * All steps of all tiles, one tile's behind the other's, are dealt out evenly to as many blocks as there are multiprocessors:
  * 80 tiles keep 132 busy. A tile that several blocks share is finished by the one that began it: it adds the others' parts in
  * their order, which they left in device memory. It waits only for blocks with a smaller number, so whatever runs first, none
- * waits forever.
+ * waits forever; and a clock bounds it all the same (wait.cuh).
  *
  * What lost, on gate and up of the 27B shape, where this gave 434 TFLOPS: clusters of two blocks, each bringing half of a piece
  * to both, 362; weights unpacked to memory and a library's product, 378 (its product alone 730), in slices that stay in the
@@ -25,6 +25,7 @@
 #include "backends/cuda/halves.h"
 #include "backends/cuda/product.cuh"
 #include "backends/cuda/s32.cuh"
+#include "backends/cuda/wait.cuh"
 #include "backends/cuda/wgmma.cuh"
 
 #include <cuda_fp16.h>
@@ -42,6 +43,7 @@ struct halves_args {
     uint32_t *flag;
     uint32_t steps, token_tiles;
     uint64_t all; /* steps of all tiles */
+    struct cuda_waiting waiting;
 };
 
 template <int N> struct halves_memory {
@@ -246,7 +248,7 @@ __device__ static __forceinline__ void halves_gather(const struct halves_args &h
         uint32_t *flag = h.flag + i;
         const float4 *from = h.partial + (size_t)i * (N / 8 * HALVES_WORKERS) + threadIdx.x;
         if (threadIdx.x == 0)
-            flag_wait(flag);
+            wait_for_block(h.waiting, flag, i);
         part_barrier(1, HALVES_WORKERS);
 #pragma unroll
         for (int q = 0; q < N / 8; q++) {
@@ -435,6 +437,7 @@ static int halves_launch(const struct exec *x, const struct product_args *a, con
     h.token_tiles = (uint32_t)((a->tokens + N - 1) / N);
     uint32_t tiles = a->pair ? (a->rows + HALVES_ROWS / 2 - 1) / (HALVES_ROWS / 2) : product_tiles(a, HALVES_ROWS);
     h.all = (uint64_t)tiles * h.token_tiles * h.steps;
+    h.waiting = cuda_waiting_at(x, a->name);
     uint64_t most = (uint64_t)cuda_units(x->device), worth = h.all / HALVES_STEPS;
     most = most < HALVES_MOST ? most : HALVES_MOST;
     return cuda_launch(x, halves_product<F, N, BATCH>,

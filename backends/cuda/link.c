@@ -230,18 +230,7 @@ static int link_check(void *link, struct hone_error *e)
     const struct link_status *s = d->group->status;
     if (!__atomic_load_n(&s->stop, __ATOMIC_ACQUIRE))
         return 0;
-    for (int r = 0; r < d->group->n; r++) {
-        const struct link_report *p = &s->reports[r];
-        const char *name = (const char *)(uintptr_t)p->where;
-        if (p->fault == LINK_LATE)
-            return err_set(e, HONE_ERESOURCE, "rank %d waited %.3g s at %.63s for rank %u", r, d->link.limit_ms / 1e3, name,
-                           p->rank);
-        if (p->fault == LINK_UNEVEN)
-            return err_set(e, HONE_EFAULT,
-                           "%.63s: rank %u brings another number of bytes than rank %d: the ranks are not at the same node",
-                           name, p->rank, r);
-    }
-    return err_set(e, HONE_EFAULT, "another rank has ended the step");
+    return link_told(s, d->group->n, d->link.limit_ms, e);
 }
 
 const struct link_api cuda_links = {

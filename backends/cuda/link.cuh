@@ -10,8 +10,9 @@
  * expected size is another node of another program: an error, not a sum.
  *
  * Either way everybody reads everybody's part and sums by itself, ((x0 + x1) + x2) + ..., each addition rounded to f32: the
- * bits of comm/sum.h. A wait looks at the group's `stop` now and then, and at the clock; when the time is over it reports which
- * rank did not come and at which node, stops the group, and the kernels run on with whatever there is, to an error of the step.
+ * bits of comm/sum.h. A wait looks at the group's `stop` now and then, and at the clock (wait.cuh); when the time is over it
+ * reports which rank did not come and at which node, stops the group, and the kernels run on with whatever there is, to an
+ * error of the step. Those that waited meanwhile report where they stood.
  *
  * Where several ranks share a card a kernel of a collective does not let the next kernel begin early (cuda_release): blocks of
  * that one would hold their multiprocessors while they wait, and it is those that the missing rank needs. */
@@ -19,9 +20,7 @@
 #define BACKENDS_CUDA_LINK_CUH
 
 #include "backends/cuda/link.h"
-#include "backends/cuda/link_ptx.cuh"
-
-enum { LINK_POLLS = 256 }; /* between two looks at `stop` and the clock */
+#include "backends/cuda/wait.cuh"
 
 /* By all threads, first of all. */
 __device__ static inline void link_enter(const struct link &l)
@@ -31,37 +30,32 @@ __device__ static inline void link_enter(const struct link &l)
     cuda_wait();
 }
 
-struct link_wait {
-    uint32_t polls;
-    uint64_t until;
-};
+__device__ static inline void link_report(const struct link &l, int fault, int rank)
+{
+    struct link_report *r = &l.status->reports[l.rank];
+    r->where = l.where;
+    r->rank = (uint32_t)rank;
+    link_tell(&r->fault, (uint32_t)fault);
+}
 
 /* The first reason stays: once the group has stopped, what is missing is what came of that. */
 __device__ static inline void link_fail(const struct link &l, int fault, int rank)
 {
-    struct link_report *r = &l.status->reports[l.rank];
-    if (link_stopped(&l.status->stop))
+    if (link_is_set(&l.status->stop))
         return;
-    r->where = l.where;
-    r->rank = (uint32_t)rank;
-    r->fault = (uint32_t)fault;
+    link_report(l, fault, rank);
     link_stop(&l.status->stop);
 }
 
 /* After a look that did not find what `rank` must bring: whether to look again. */
-__device__ static inline bool link_waits(const struct link &l, struct link_wait &w, int rank)
+__device__ static inline bool link_waits(const struct link &l, struct wait &w, int rank)
 {
-    if (++w.polls % LINK_POLLS)
-        return true;
-    if (link_stopped(&l.status->stop))
-        return false;
-    uint64_t now = link_clock_ns();
-    if (!w.until)
-        w.until = now + (uint64_t)l.limit_ms * 1000000;
-    if (now < w.until)
-        return true;
-    link_fail(l, LINK_LATE, rank);
-    return false;
+    enum wait_state state = wait_ask(w, &l.status->stop, l.limit_ms);
+    if (state == WAIT_OVER)
+        link_fail(l, LINK_LATE, rank);
+    else if (state == WAIT_STOPPED && !link_is_set(&l.status->reports[l.rank].fault))
+        link_report(l, LINK_STOPPED, rank);
+    return state == WAIT_ON;
 }
 
 /* The number behind `turn`: never 0, which is what fresh memory holds, and always in the other slot. */
@@ -110,7 +104,7 @@ __device__ static inline void words_send(const struct link &l, uint32_t turn, in
 __device__ static inline float4 words_get(const struct link &l, uint32_t turn, int u, int sender)
 {
     const char *from = link_words_of(l, l.rank, sender, turn) + (size_t)u * 16;
-    struct link_wait w = {};
+    struct wait w = {};
     uint64_t x[4];
     do {
         link_load(from, x[0], x[1]);
@@ -172,7 +166,7 @@ __device__ static inline void staged_meet(const struct link &l, uint32_t turn, u
     __syncthreads();
     if (r < l.size) {
         uint64_t mine = (uint64_t)turn << 32 | size, its = mine;
-        struct link_wait w = {};
+        struct wait w = {};
         if (r != l.rank) {
             link_publish(link_flag_of(l, r, l.rank, turn), mine);
             do

@@ -16,7 +16,8 @@
 
 enum {
     LINK_RANKS = 32,        /* of a group, at most */
-    LINK_CHANNELS = 32,     /* blocks of a collective's kernel, at most */
+    LINK_CHANNELS = 128,    /* blocks of a collective's kernel, at most */
+    LINK_CROWDED = 32,      /* and where ranks share a device: who waits leaves it to who is waited for */
     LINK_WORD_CHANNELS = 8, /* of one that exchanges words */
     LINK_WORDS = 8192,      /* values that a channel exchanges in a turn as words */
     LINK_STAGED = 16384,    /* and staged */
@@ -36,13 +37,14 @@ static inline size_t link_end_bytes(int n_ranks)
     return (size_t)LINK_FLAGS + LINK_STAGES + 2 * (size_t)n_ranks * LINK_SENDER;
 }
 
-enum link_fault { LINK_FINE, LINK_LATE, LINK_UNEVEN };
+/* STOPPED: it was waiting, or came to wait, when another had ended the step: where it stood. */
+enum link_fault { LINK_FINE, LINK_STOPPED, LINK_LATE, LINK_UNEVEN };
 
 /* What one rank has to say; written by its kernels alone. */
 struct link_report {
     uint64_t where; /* address of the node's name in the host's memory */
-    uint32_t fault; /* enum link_fault */
-    uint32_t rank;  /* who did not come, or came with another size */
+    uint32_t fault; /* enum link_fault; written last */
+    uint32_t rank;  /* who had not come, or came with another size */
 };
 
 /* Of a group, in memory of the host: `stop` ends all waiting. A report is written before it. */
@@ -62,11 +64,20 @@ struct link {
     uint64_t where;
 };
 
+/* Blocks of a kernel that has work for so many, and takes `most`: the same on all ranks. */
+static inline unsigned link_grid(const struct link *l, int64_t wanted, int64_t most)
+{
+    most = l->crowded && most > LINK_CROWDED ? LINK_CROWDED : most;
+    return (unsigned)(wanted < most ? wanted : most);
+}
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 /* The link of x for node n; without one a group of this rank alone. */
 struct link link_of(const struct exec *x, const struct node *n);
+/* link_report.c: of a group of n that has stopped, why, and where all ranks stood. The code, with that in *e. */
+int link_told(const struct link_status *s, int n, uint32_t limit_ms, struct hone_error *e);
 #ifdef __cplusplus
 }
 #endif

@@ -1,6 +1,6 @@
-/* link_ptx.cuh: loads and stores that other devices, and the host, take part in: one function each, apart from what uses them
- * so that tests can put their own in place (tests/emulated). All are of the whole system's scope: a partner may be on another
- * card. */
+/* link_ptx.cuh: loads and stores that other devices, the host or other blocks take part in: one function each, apart from what uses
+ * them so that tests can put their own in place (tests/emulated). All but flags are of the whole system's scope: a partner may be
+ * on another card. */
 #ifndef BACKENDS_CUDA_LINK_PTX_CUH
 #define BACKENDS_CUDA_LINK_PTX_CUH
 
@@ -30,17 +30,23 @@ __device__ static inline uint64_t link_look(const uint64_t *from)
     return x;
 }
 
-/* Of the host's memory. */
-__device__ static inline bool link_stopped(const uint32_t *stop)
+/* Whether a word of the host's memory is set. */
+__device__ static inline bool link_is_set(const uint32_t *word)
 {
     uint32_t x;
-    asm volatile("ld.acquire.sys.b32 %0, [%1];" : "=r"(x) : "l"(stop) : "memory");
+    asm volatile("ld.acquire.sys.b32 %0, [%1];" : "=r"(x) : "l"(word) : "memory");
     return x != 0;
+}
+
+/* Behind all that this thread has written before. */
+__device__ static inline void link_tell(uint32_t *to, uint32_t x)
+{
+    asm volatile("fence.acq_rel.sys; st.release.sys.b32 [%0], %1;" ::"l"(to), "r"(x) : "memory");
 }
 
 __device__ static inline void link_stop(uint32_t *stop)
 {
-    asm volatile("fence.acq_rel.sys; st.release.sys.b32 [%0], %1;" ::"l"(stop), "r"(1u) : "memory");
+    link_tell(stop, 1);
 }
 
 __device__ static inline uint64_t link_clock_ns(void)
@@ -48,6 +54,21 @@ __device__ static inline uint64_t link_clock_ns(void)
     uint64_t t;
     asm volatile("mov.u64 %0, %globaltimer;" : "=l"(t)::"memory");
     return t;
+}
+
+/* ---- flags in memory of the device, from one of its blocks to another */
+
+/* What this thread, and behind a barrier others, wrote before is seen by who has seen the flag. */
+__device__ static inline void flag_set(uint32_t *flag)
+{
+    asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(__cvta_generic_to_global(flag)) : "memory");
+}
+
+__device__ static inline bool flag_look(const uint32_t *flag)
+{
+    uint32_t set;
+    asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(set) : "l"(__cvta_generic_to_global(flag)) : "memory");
+    return set != 0;
 }
 
 #endif

@@ -171,6 +171,7 @@ void product_args_of(const struct node *n, struct product_args *a)
     a->x = (const uint8_t *)x->data;
     a->x_stride = x->nb[1];
     a->split = 1;
+    a->name = n->out->name;
     product_args_add(n, a);
 }
 

@@ -45,6 +45,7 @@ struct product_args {
     const float *norm;  /* and before, under an rms_norm, multiplied with this; NULL: not */
     float eps;
     bool ahead;         /* kernels overlap: weights are asked for before the activation is there */
+    const char *name;   /* of the first product, in the host's memory: what a block that waits too long tells (wait.cuh) */
 };
 
 /* A format's launchers, which the file mul_mat_<format>_s32.cu defines: by rows for any number of tokens; by tiles. Formats of

@@ -167,20 +167,4 @@ __device__ static __forceinline__ void bulk_copy(void *to, const void *from, int
         : "memory");
 }
 
-/* ---- flags in device memory, from one block to another */
-
-/* What this thread, and behind a barrier others, wrote before is seen by who waited for the flag. */
-__device__ static __forceinline__ void flag_set(uint32_t *flag)
-{
-    asm volatile("st.release.gpu.global.u32 [%0], 1;" ::"l"(__cvta_generic_to_global(flag)) : "memory");
-}
-
-__device__ static __forceinline__ void flag_wait(const uint32_t *flag)
-{
-    uint32_t set;
-    do
-        asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(set) : "l"(__cvta_generic_to_global(flag)) : "memory");
-    while (!set);
-}
-
 #endif

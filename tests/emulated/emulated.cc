@@ -64,6 +64,7 @@ static void *scheduler; /* its stack pointer */
 static bool moved, together;
 static std::vector<launch> waiting; /* for the others of together */
 void *emulated_stream;
+struct cuda_late emulated_late;
 
 /* Saves the registers that a call keeps on this stack, whose pointer goes to *save, and takes them from the other one. */
 extern "C" void emulated_switch(void **save, void *to);

@@ -1,9 +1,13 @@
 /* links.cc: collectives of backends/cuda, emulated: several ranks in one process, whose kernels run at the same time. Sums must
  * have the bits of additions in rank order, fused norms those of the norm behind the sum, again and again, over the wrap of the
- * turns' count; and who does not come, or comes with another size, must be named, and nobody may hang. */
+ * turns' count; and who does not come, or comes with another size, must be named, and nobody may hang: no block of one kernel
+ * that waits for another either. */
 #include "backends/cuda/link.h"
+#include "backends/cuda/wait.cuh"
 
 extern "C" {
+#include "backends/cuda/link_report.c"
+#include "base/err.h"
 #include "base/rng.h"
 #include "ops/all_gather.h"
 #include "ops/rms_norm.h"
@@ -389,12 +393,18 @@ static void test_late(const struct kernel *k)
     launch(k, &g, 0, &seats[0]); /* rank 1 does not come */
     launch(k, &g, 2, &seats[2]);
     emulated_apart();
-    int named = 0;
+    int late = 0, stood = 0;
     for (int r = 0; r < 3; r += 2) {
         const struct link_report *p = &g.status.reports[r];
-        named += p->fault == LINK_LATE && p->rank == 1 && !strcmp((const char *)(uintptr_t)p->where, "node");
+        bool named = p->rank == 1 && !strcmp((const char *)(uintptr_t)p->where, "node");
+        late += p->fault == LINK_LATE && named;
+        stood += p->fault == LINK_STOPPED && named;
     }
-    expect(g.status.stop && named, "who did not come", 3, 100);
+    expect(g.status.stop && late > 0 && late + stood == 2, "who did not come", 3, 100);
+    struct hone_error e = {};
+    int rc = link_told(&g.status, 3, LIMIT_MS, &e);
+    bool says = strstr(e.message, "waited 0.05 s at node for rank 1; rank ") && strstr(e.message, "; rank 1 waits for nobody");
+    expect(rc == HONE_ERESOURCE && says, e.message, 3, 100);
     group_free(&g);
 }
 
@@ -406,7 +416,9 @@ static void test_uneven(void)
     for (int r = 0; r < 2; r++)
         seat_sum(&seats[(size_t)r], OP_ALL_REDUCE, (uint64_t)r, r ? 200 : 100, 1, NULL);
     launch_all(&cuda_all_reduce_staged, &g, seats);
-    expect(g.status.stop && g.status.reports[0].fault + g.status.reports[1].fault >= LINK_UNEVEN, "sizes that differ", 2, 100);
+    struct hone_error e = {};
+    int rc = g.status.stop ? link_told(&g.status, 2, LIMIT_MS, &e) : 0;
+    expect(rc == HONE_EFAULT && strstr(e.message, "node: rank "), "sizes that differ", 2, 100);
     group_free(&g);
 }
 
@@ -419,8 +431,31 @@ static void test_stopped(void)
     g.status.stop = 1;
     seat_sum(&s, OP_ALL_REDUCE, 1, 100, 1, NULL);
     launch(&cuda_all_reduce_words, &g, 0, &s);
-    expect(g.status.reports[0].fault == LINK_FINE, "who was told to stop", 2, 100);
+    expect(g.status.reports[0].fault == LINK_STOPPED, "who was told to stop", 2, 100);
+    struct hone_error e = {};
+    expect(link_told(&g.status, 2, LIMIT_MS, &e) == HONE_EFAULT && strstr(e.message, "another rank"), e.message, 2, 100);
     group_free(&g);
+}
+
+/* A block of one kernel that another waits for. */
+static void wait_seven(struct cuda_waiting at, const uint32_t *flag)
+{
+    if (threadIdx.x == 0)
+        wait_for_block(at, flag, 7);
+}
+
+static void test_block(void)
+{
+    struct exec x = {};
+    for (uint32_t flag = 0; flag < 2; flag++) {
+        int rc = cuda_launch(&x, wait_seven, dim3(1), dim3(32), 0, cuda_waiting_at(&x, "product"), &flag);
+        const char *where = (const char *)(uintptr_t)emulated_late.where;
+        if (flag)
+            expect(!rc && !emulated_late.stop, "a block that has come", 1, 1);
+        else
+            expect(rc == HONE_EFAULT && emulated_late.block == 7 && !strcmp(where, "product"), "a block that does not come", 1, 1);
+        emulated_late = {};
+    }
 }
 
 int main()
@@ -439,6 +474,7 @@ int main()
     test_late(&cuda_all_reduce_staged);
     test_uneven();
     test_stopped();
+    test_block();
     printf("links: %d faults\n", failures);
     return failures != 0;
 }

@@ -221,42 +221,21 @@ static inline double rsqrt(double x)
 /* ---- the runtime, as far as kernels' files use it */
 
 enum { CUDA_SM90 = 1u << 0 };
-typedef int cudaError_t;
-typedef void *cudaStream_t;
-enum { cudaSuccess, cudaFuncAttributeMaxDynamicSharedMemorySize, cudaLaunchAttributeClusterDimension, cudaLaunchAttributeProgrammaticStreamSerialization };
-struct cudaLaunchAttribute {
-    int id;
-    struct {
-        dim3 clusterDim;
-        int programmaticStreamSerializationAllowed;
-    } val;
-};
-struct cudaLaunchConfig_t {
-    dim3 gridDim, blockDim;
-    size_t dynamicSmemBytes;
-    cudaStream_t stream;
-    cudaLaunchAttribute *attrs;
-    unsigned numAttrs;
-};
-static inline cudaError_t cudaFuncSetAttribute(const void *, int, int)
-{
-    return cudaSuccess;
-}
-template <class... P, class... A> static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *c, void (*kernel)(P...), A... args)
-{
-    unsigned cluster = 1;
-    for (unsigned i = 0; i < c->numAttrs; i++)
-        if (c->attrs[i].id == cudaLaunchAttributeClusterDimension)
-            cluster = c->attrs[i].val.clusterDim.x;
-    emulated_launch([=] { kernel(static_cast<P>(args)...); }, c->gridDim, c->blockDim, c->dynamicSmemBytes, cluster);
-    return cudaSuccess;
-}
-
 /* ---- backends/cuda/cuda.h itself */
 
-static inline int cuda_code(cudaError_t error)
+struct cuda_late {
+    uint32_t stop, block;
+    uint64_t where;
+};
+enum { CUDA_LATE_MS = 20000 };
+extern struct cuda_late emulated_late;
+struct cuda_waiting {
+    struct cuda_late *late;
+    uint64_t where;
+};
+static inline struct cuda_waiting cuda_waiting_at(const struct exec *, const char *name)
 {
-    return error;
+    return {&emulated_late, (uint64_t)(uintptr_t)name};
 }
 static inline bool cuda_overlap(const struct exec *)
 {
@@ -287,7 +266,7 @@ static inline int cuda_launch_cluster(const struct exec *x, void (*kernel)(P...)
     emulated_stream = x->stream;
     if (grid.x && grid.y && grid.z)
         emulated_launch([=] { kernel(static_cast<P>(args)...); }, grid, block, shared, cluster);
-    return 0;
+    return emulated_late.stop ? HONE_EFAULT : 0;
 }
 template <class... P, class... A>
 static inline int cuda_launch(const struct exec *x, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared, A... args)

@@ -33,20 +33,38 @@ static inline uint64_t link_look(const uint64_t *from)
     return *(const volatile uint64_t *)from;
 }
 
-static inline bool link_stopped(const uint32_t *stop)
+static inline bool link_is_set(const uint32_t *word)
 {
-    return *(const volatile uint32_t *)stop != 0;
+    return *(const volatile uint32_t *)word != 0;
+}
+
+static inline void link_tell(uint32_t *to, uint32_t x)
+{
+    *(volatile uint32_t *)to = x;
 }
 
 static inline void link_stop(uint32_t *stop)
 {
-    *(volatile uint32_t *)stop = 1;
+    link_tell(stop, 1);
 }
 
 static inline uint64_t link_clock_ns(void)
 {
     static uint64_t now = 1000000000;
     return now += 10000000; /* 10 ms */
+}
+
+static inline void flag_set(uint32_t *flag)
+{
+    *flag = 1;
+    emulated_changed();
+}
+
+static inline bool flag_look(const uint32_t *flag)
+{
+    if (!*(volatile const uint32_t *)flag)
+        emulated_yield();
+    return *(volatile const uint32_t *)flag != 0;
 }
 
 #endif

@@ -145,18 +145,4 @@ static inline void bulk_copy(void *to, const void *from, int bytes, uint64_t *b)
     emulated_bulk_copy(to, from, bytes, b);
 }
 
-/* ---- flags */
-
-static inline void flag_set(uint32_t *flag)
-{
-    *flag = 1;
-    emulated_changed();
-}
-
-static inline void flag_wait(const uint32_t *flag)
-{
-    while (!*(volatile const uint32_t *)flag)
-        emulated_look_again();
-}
-
 #endif
