@@ -80,12 +80,13 @@ struct buffer {
     size_t bytes;
 };
 
-/* What a backend brings that runs a user's device code: files of it are modules (backends/plugin/device.c). A module is for good, and for
- * all devices of the backend. */
+/* What a backend brings that runs a user's device code: files of it are modules (backends/plugin/device.c). A module whose kernels were
+ * registered is for good; each is for all devices of the backend. */
 struct module_api {
     const char *suffixes; /* of such files' names, parted by spaces: ".cu .ptx .cubin" */
     /* Reads the file, and compiles it where it is source. Touches no device. HONE_EINPUT has the compiler's first error. */
     int (*load)(const char *path, void **module, struct hone_error *e);
+    void (*unload)(void *module); /* that nobody uses; may be NULL */
     /* Whether this process works with the devices already; if not, it may still make children that do. */
     bool (*started)(void);
     /* A constant of the module, copied to the host: malloc'd, the caller's. */
@@ -96,6 +97,8 @@ struct module_api {
                     struct hone_error *e);
     /* On x's stream; arg is copied. 0 or a HONE_E code; `why` says more. */
     int (*launch)(const struct exec *x, void *function, const unsigned grid[2], int threads, size_t shared, const void *arg);
+    /* Keeps a text of the caller's as what `why` says on this thread. */
+    void (*tell)(const char *text);
 };
 
 /* Ranks whose devices are one backend's, and which meet in kernels: each has an end, by its number in the group. Kernels of

@@ -14,7 +14,9 @@ static struct {
     struct hone_cuda_kernel entries[4];
     int n_entries;
     size_t cut; /* bytes that the table lacks at its end */
-    int loads, launches;
+    int loads, unloads, launches;
+    bool no_function; /* none is found any more */
+    char told[200];
     unsigned grid[2];
     int threads;
     size_t shared;
@@ -27,6 +29,17 @@ static int pretend_load(const char *path, void **module, struct hone_error *e)
     seen.loads++;
     *module = &seen;
     return 0;
+}
+
+static void pretend_unload(void *module)
+{
+    assert_ptr_equal(module, &seen);
+    seen.unloads++;
+}
+
+static void pretend_tell(const char *text)
+{
+    snprintf(seen.told, sizeof seen.told, "%s", text);
 }
 
 static bool started;
@@ -51,7 +64,7 @@ static int pretend_function(void *module, const char *name, size_t arg_bytes, vo
 {
     assert_ptr_equal(module, &seen);
     assert_int_equal(arg_bytes, sizeof(struct hone_cuda_node));
-    if (!strcmp(name, "absent"))
+    if (!strcmp(name, "absent") || seen.no_function)
         return err_set(e, HONE_EINPUT, "it has no function '%s'", name);
     *function = &seen;
     *max_threads = 1024;
@@ -74,10 +87,12 @@ static int pretend_launch(const struct exec *x, void *function, const unsigned g
 
 static const struct module_api pretend_modules = {.suffixes = ".pretend",
                                                   .load = pretend_load,
+                                                  .unload = pretend_unload,
                                                   .started = pretend_started,
                                                   .constant = pretend_constant,
                                                   .function = pretend_function,
-                                                  .launch = pretend_launch};
+                                                  .launch = pretend_launch,
+                                                  .tell = pretend_tell};
 static struct device_api pretend_api;
 static const struct backend pretend;
 
@@ -128,13 +143,15 @@ static const struct kernel *kernel_of(enum op op, const char *variant)
 static void refused(const char *says)
 {
     struct hone_error e;
-    int before, after;
+    int before, after, loads = seen.loads, unloads = seen.unloads;
     pretend_kernels(&before);
     int rc = load(&e);
     if (rc != HONE_EINPUT || !strstr(e.message, says) || !strstr(e.message, path))
         fail_msg("%d, '%s', and not '%s'", rc, e.message, says);
     pretend_kernels(&after);
     assert_int_equal(before, after);
+    assert_int_equal(seen.loads - loads, 1);
+    assert_int_equal(seen.unloads - unloads, 1); /* what is refused leaves no module */
 }
 
 #define REFUSED(says, change)                                                                                                  \
@@ -263,6 +280,10 @@ static void test_product(void **unused)
 
     product(&p, FORMAT_Q4_0, 64, 9, 5);
     assert_true(k->fits(&p.node, &r));
+    seen.no_function = true; /* what the launch fails of is what `why` is to say */
+    assert_int_equal(k->run(&x, &p.node), HONE_EINPUT);
+    assert_string_equal(seen.told, "it has no function 'mine'");
+    seen.no_function = false;
     assert_int_equal(k->run(&x, &p.node), 0);
     assert_int_equal(seen.grid[0], 3); /* 9 values, 4 a block */
     assert_int_equal(seen.grid[1], 3); /* 5 rows, 2 a block */
@@ -297,6 +318,7 @@ static void test_product(void **unused)
     product(&p, FORMAT_Q4_0, 64, 9, 5);
     p.w.layout = &layout_q4_0_x16;
     assert_int_equal(k->run(&x, &p.node), HONE_EFAULT); /* bytes in another order than it reads are never given to it */
+    assert_non_null(strstr(seen.told, "sources are not as"));
 }
 
 static void test_more(void **unused)

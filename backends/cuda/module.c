@@ -118,9 +118,11 @@ static int compile_with(const struct compiler *c, nvrtcProgram program, const ch
     *n_code = 0;
     result = c->code_size(program, n_code);
     *code = result == NVRTC_SUCCESS && *n_code ? malloc(*n_code) : NULL;
-    if (!*code || c->code(program, *code) != NVRTC_SUCCESS)
-        return err_set(e, HONE_EINPUT, "NVRTC gives no code for %s", architecture + strlen("--gpu-architecture="));
-    return 0;
+    if (*code && c->code(program, *code) == NVRTC_SUCCESS)
+        return 0;
+    free(*code);
+    *code = NULL;
+    return err_set(e, HONE_EINPUT, "NVRTC gives no code for %s", architecture + strlen("--gpu-architecture="));
 }
 
 int module_compile(const char *path, const char *source, const char *architecture, void **code, size_t *n_code,
@@ -222,6 +224,18 @@ static int load(const char *path, void **out, struct hone_error *e)
     return 0;
 }
 
+static void unload(void *module)
+{
+    struct module *m = module;
+    if (!m)
+        return;
+    if (m->library)
+        cuda_code(cudaLibraryUnload(m->library));
+    pthread_mutex_destroy(&m->mutex);
+    free(m->code);
+    free(m);
+}
+
 static int library_of(struct module *m, cudaLibrary_t *library, struct hone_error *e)
 {
     int n = 0, rc = 0;
@@ -251,9 +265,11 @@ static int constant(void *module, const char *name, void **bytes, size_t *n, str
     *bytes = malloc(*n + 1);
     if (!*bytes)
         return err_set(e, HONE_ERESOURCE, "no memory for its table");
-    if (cuda_code(cudaMemcpy(*bytes, at, *n, cudaMemcpyDeviceToHost)))
-        return err_set(e, HONE_EFAULT, "its %s cannot be read: %s", name, cuda_why());
-    return 0;
+    if (!cuda_code(cudaMemcpy(*bytes, at, *n, cudaMemcpyDeviceToHost)))
+        return 0;
+    free(*bytes);
+    *bytes = NULL;
+    return err_set(e, HONE_EFAULT, "its %s cannot be read: %s", name, cuda_why());
 }
 
 static int function(void *module, const char *name, size_t arg_bytes, void **out, int *max_threads, size_t *max_shared,
@@ -286,13 +302,20 @@ static int launch(const struct exec *x, void *kernel, const unsigned grid[2], in
                                  .blockDim = {(unsigned)threads, 1, 1},
                                  .dynamicSmemBytes = shared,
                                  .stream = (cudaStream_t)x->stream};
-    int rc = cuda_code(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared));
+    int rc = shared ? cuda_allow_shared(kernel, x->device) : 0;
     return rc ? rc : cuda_code(cudaLaunchKernelExC(&config, kernel, args));
+}
+
+static void tell(const char *text)
+{
+    cuda_fault("%s", text);
 }
 
 const struct module_api cuda_modules = {.suffixes = ".cu .cubin .ptx",
                                         .load = load,
+                                        .unload = unload,
                                         .started = cuda_started,
                                         .constant = constant,
                                         .function = function,
-                                        .launch = launch};
+                                        .launch = launch,
+                                        .tell = tell};

@@ -205,7 +205,6 @@ int device_open(struct plugin *p, const struct backend *b, const char *path, int
     const struct module_api *api = b->api->modules;
     struct sha256 sum;
     struct device_facts f = {0};
-    void *module;
     *p = (struct plugin){0};
     *known = false;
     int rc = hash_sha256_file(&sum, path, NULL, NULL, e);
@@ -217,11 +216,12 @@ int device_open(struct plugin *p, const struct backend *b, const char *path, int
     if (*known)
         return 0;
     name_of(path, p->name);
-    rc = api->load(path, &module, e);
+    p->modules = api;
+    rc = api->load(path, &p->module, e);
     if (!rc)
-        rc = device_facts_read(&f, api, module, e);
+        rc = device_facts_read(&f, api, p->module, e);
     if (!rc)
-        rc = table_entries(p, b, module, &f, first_slot, e);
+        rc = table_entries(p, b, p->module, &f, first_slot, e);
     device_facts_free(&f);
     return rc;
 }
@@ -356,8 +356,10 @@ static int device_run(const struct plugin_kernel *k, const struct exec *x, const
     struct device_kernel *d = (struct device_kernel *)(uintptr_t)&k->device; /* `function` alone is written */
     struct hone_cuda_node arg = {.out = view(n->out), .scratch = x->shared, .n_src = n->n_src, .n_also = n->n_also};
     unsigned grid[2];
-    if (!wanted_done(k, n) || !launch_shape(&d->entry, n, grid))
+    if (!wanted_done(k, n) || !launch_shape(&d->entry, n, grid)) {
+        d->api->tell("its sources are not as its table wants them, or it would take more blocks than a launch has");
         return HONE_EFAULT;
+    }
     if (!grid[0] || !grid[1])
         return 0; /* an empty tensor */
     for (int i = 0; i < n->n_src; i++)
@@ -373,8 +375,10 @@ static int device_run(const struct plugin_kernel *k, const struct exec *x, const
     if (!function) { /* the first launch of this process; every thread that comes here finds the same */
         struct hone_error e = {0};
         int threads, rc = d->api->function(d->module, d->entry.function, sizeof arg, &function, &threads, &(size_t){0}, &e);
-        if (rc)
+        if (rc) {
+            d->api->tell(e.message);
             return rc;
+        }
         atomic_store(&d->function, function);
     }
     return d->api->launch(x, function, grid, (int)d->entry.threads, shared_memory(&d->entry, n), &arg);

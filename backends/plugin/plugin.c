@@ -54,6 +54,8 @@ void plugin_free(struct plugin *p)
 {
     if (p->handle)
         dlclose(p->handle);
+    if (p->module)
+        p->modules->unload(p->module);
     free(p->path);
     free(p->kernels);
     free(p->layouts);

@@ -63,6 +63,8 @@ struct plugin {
     char *path;
     char sha256[65]; /* of the file, when it was loaded: the origin of its kernels */
     void *handle;    /* of dlopen */
+    void *module;    /* or of device code, */
+    const struct module_api *modules; /* that these load */
     char name[PLUGIN_NAME_SIZE], version[PLUGIN_NAME_SIZE];
     struct plugin_kernel *kernels;
     int n_kernels;
