@@ -53,6 +53,8 @@ struct kernel {
     size_t (*scratch)(const struct node *n); /* bytes a worker; NULL: none */
     size_t (*shared)(const struct node *n);  /* bytes for all workers together, whose contents are undefined at first; NULL: none */
     int (*run)(const struct exec *x, const struct node *n); /* 0 or a HONE_E code */
+    /* Of a device: its result may lie in the host's memory (device_api's host_alloc), where each value is written once, while it works. */
+    bool writes_host;
     /* A fused kernel only: asked before each step whether it must decline this one; says why. Then the parts run (rule 4).
      * NULL: never. */
     bool (*declines)(const struct node *n, struct reason *r);

@@ -74,7 +74,7 @@ static int check_format(const struct model *m, enum format_id id, bool values, s
 }
 
 /* What is kept for a cell beside its keys and values: a place in the map, its users, one on the list of free ones. */
-enum { CELL_BOOKS = 3 * sizeof(int32_t) };
+enum { CELL_BOOKS = 3 * sizeof(int32_t), FORESEEN = 64 /* positions */ };
 
 /* Whether the host has room for its layers. */
 static int check_room(const struct kv *kv, size_t per_position, size_t promised, struct hone_error *e)
@@ -138,6 +138,7 @@ static int host_create(struct kv *kv, const struct model *m, struct hone_error *
     kv->memory = pages_alloc(kv->host_bytes);
     kv->length = calloc((size_t)kv->n_seq, sizeof *kv->length);
     kv->changed = calloc(2 * (size_t)kv->n_seq, sizeof *kv->changed);
+    kv->ahead = calloc((size_t)kv->n_seq, sizeof *kv->ahead);
     kv->users = calloc(cells, sizeof *kv->users);
     kv->free_list = calloc(cells, sizeof *kv->free_list);
     kv->tensors = calloc(2 * layers, sizeof *kv->tensors);
@@ -150,7 +151,7 @@ static int host_create(struct kv *kv, const struct model *m, struct hone_error *
         memset(map, 0, cells * sizeof *kv->map);
     }
     kv->map = map ? map : calloc(cells, sizeof *kv->map);
-    if (!kv->memory || !kv->map || !kv->length || !kv->changed || !kv->users || !kv->free_list || !kv->tensors || !kv->k || !kv->v)
+    if (!kv->memory || !kv->map || !kv->length || !kv->changed || !kv->ahead || !kv->users || !kv->free_list || !kv->tensors || !kv->k || !kv->v)
         return err_set(e, HONE_ERESOURCE, "no memory for a KV cache of %.1f GiB", (double)kv->bytes / 0x1p30);
     return 0;
 }
@@ -225,6 +226,7 @@ void kv_free(struct kv *kv)
     pages_free(kv->memory, kv->host_bytes);
     free(kv->length);
     free(kv->changed);
+    free(kv->ahead);
     free(kv->users);
     free(kv->free_list);
     free(kv->tensors);
@@ -239,6 +241,7 @@ static void change(struct kv *kv, int32_t seq, int32_t from, int32_t to)
     bool none = c[0] == c[1];
     c[0] = none || from < c[0] ? from : c[0];
     c[1] = none || to > c[1] ? to : c[1];
+    kv->ahead[seq] = 0;
 }
 
 /* n entries of the map, from `first` on, to the twins of one rank. */
@@ -253,6 +256,16 @@ static int twins_upload(const struct kv *to, const int32_t *map, size_t first, s
     return rc;
 }
 
+/* Writes the cells that seq will get next, if no other takes them, behind its length. Returns the position behind them. */
+static int32_t foresee(struct kv *kv, int32_t seq)
+{
+    int32_t length = kv->length[seq], n = kv->n_ctx - length < FORESEEN ? kv->n_ctx - length : FORESEEN;
+    n = n < kv->n_free ? n : kv->n_free;
+    for (int32_t i = 0; i < n; i++)
+        kv->map[(int64_t)seq * kv->n_ctx + length + i] = kv->free_list[kv->n_free - 1 - i];
+    return length + n;
+}
+
 int kv_upload(struct kv *kv, struct hone_error *e)
 {
     int rc = 0;
@@ -260,11 +273,16 @@ int kv_upload(struct kv *kv, struct hone_error *e)
         return 0;
     for (int32_t q = 0; q < kv->n_seq; q++) {
         int32_t *c = kv->changed + 2 * (int64_t)q;
-        size_t first = (size_t)q * (size_t)kv->n_ctx + (size_t)c[0], n = (size_t)(c[1] - c[0]);
-        for (const struct kv *to = kv; to && n && !rc; to = to->also)
+        if (c[0] == c[1])
+            continue;
+        int32_t end = c[1] == kv->length[q] ? foresee(kv, q) : c[1];
+        size_t first = (size_t)q * (size_t)kv->n_ctx + (size_t)c[0], n = (size_t)(end - c[0]);
+        for (const struct kv *to = kv; to && !rc; to = to->also)
             rc = twins_upload(to, kv->map, first, n, e);
-        if (!rc)
+        if (!rc) {
             c[0] = c[1] = 0;
+            kv->ahead[q] = end;
+        }
     }
     return rc;
 }
@@ -275,13 +293,21 @@ void kv_changed(struct kv *kv)
         change(kv, q, 0, kv->length[q]);
 }
 
+/* The next position's cell. */
+static void set(struct kv *kv, int32_t seq, int32_t cell)
+{
+    int32_t at = kv->length[seq]++, *entry = &kv->map[(int64_t)seq * kv->n_ctx + at];
+    if (at >= kv->ahead[seq] || *entry != cell)
+        change(kv, seq, at, at + 1);
+    *entry = cell;
+}
+
 int32_t kv_append(struct kv *kv, int32_t seq)
 {
     INVARIANT(kv->n_free > 0 && kv->length[seq] < kv->n_ctx);
     int32_t cell = kv->free_list[--kv->n_free];
     kv->users[cell] = 1;
-    change(kv, seq, kv->length[seq], kv->length[seq] + 1);
-    kv->map[(int64_t)seq * kv->n_ctx + kv->length[seq]++] = cell;
+    set(kv, seq, cell);
     return cell;
 }
 
@@ -289,8 +315,7 @@ int32_t kv_append_shared(struct kv *kv, int32_t seq, int32_t cell)
 {
     INVARIANT(kv->users[cell] > 0 && kv->length[seq] < kv->n_ctx);
     kv->users[cell]++;
-    change(kv, seq, kv->length[seq], kv->length[seq] + 1);
-    kv->map[(int64_t)seq * kv->n_ctx + kv->length[seq]++] = cell;
+    set(kv, seq, cell);
     return cell;
 }
 

@@ -4,7 +4,8 @@
  * map[s][p]; several sequences may share a cell (fork), and a cell is free when none does. Positions are only ever appended or cut off at
  * the end, so a shared cell is never written over and needs no copy.
  *
- * Cells lie where their layer's attention runs. The map is the host's; each device has a twin, to which only changes go. */
+ * Cells lie where their layer's attention runs. The map is the host's; each device has a twin, to which only changes go. The
+ * next cells of a sequence are foreseen, and their entries sent before they are taken: not each token of a text costs a copy. */
 #ifndef ENGINE_KV_H
 #define ENGINE_KV_H
 
@@ -29,6 +30,7 @@ struct kv {
     struct tensor map_twins[MAX_PLACES]; /* a list through ->twin */
     int n_twins;
     int32_t *changed;        /* [n_seq][2]: positions whose entries the twins lack, from and behind */
+    int32_t *ahead;          /* [n_seq]: positions up to this one, behind the length too, have in the twins what they have in the map; 0: unknown */
     struct kv *also;         /* another rank's, whose twins are of this map too, and so on; NULL: none */
 };
 

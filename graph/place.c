@@ -280,6 +280,30 @@ static void results_at(struct moving *m, struct node *n, int place)
         results_at(m, n->parts[j], place);
 }
 
+static bool reads(const struct node *n, const struct tensor *t)
+{
+    bool found = false;
+    for (int j = 0; j < n->n_src; j++)
+        found |= n->src[j] && root(n->src[j]) == t;
+    for (int j = 0; j < n->n_parts; j++)
+        found |= reads(n->parts[j], t);
+    return found;
+}
+
+/* Logits of one token, from a kernel that writes to the host's memory as it goes: they need no copy, which nothing would run beside. */
+static bool logits_straight(const struct plan *p, const struct tensor *logits)
+{
+    if (logits->base || logits->kind != TENSOR_VALUE || tensor_rows(logits) != 1)
+        return false;
+    for (int i = 0; i < p->graph->n_nodes; i++)
+        if (reads(p->graph->nodes[i], logits))
+            return false;
+    for (int i = 0; i < p->n_steps; i++)
+        if (p->steps[i].node->out == logits)
+            return p->steps[i].kernel->writes_host;
+    return false;
+}
+
 int place_copies(struct plan_state *s, struct hone_error *e)
 {
     struct graph *g = s->plan->graph;
@@ -298,6 +322,8 @@ int place_copies(struct plan_state *s, struct hone_error *e)
         if (!rc)
             rc = bring_home(&m, n, n->place);
     }
+    if (!rc && g->logits && logits_straight(s->plan, g->logits))
+        g->logits->buffer = NULL;
     if (!rc && g->logits) {
         struct tensor *logits = bring(&m, g->logits, 0);
         rc = logits ? 0 : m.e && m.e->code ? m.e->code : no_memory(&m);

@@ -421,7 +421,9 @@ static bool fake_packed_fits(const struct node *n, struct reason *r)
     return n->src[0]->ne[0] % 32 ? fits_not(r, "odd rows") : fake_fits(n, r);
 }
 
-#define OP(NAME, name) static const struct kernel fake_op_##name = {.op = OP_##NAME, .variant = "plain", .fits = fake_fits, .run = fake_run};
+#define OP(NAME, name)                                                                                                         \
+    static const struct kernel fake_op_##name = {.op = OP_##NAME, .variant = "plain", .fits = fake_fits, .run = fake_run,      \
+                                                 .writes_host = OP_##NAME == OP_MUL_MAT};
 #include "ops/ops.def"
 #undef OP
 /* Reads the embedding in whatever layout the head wants it. */
