@@ -57,6 +57,18 @@ uint64_t session_model_id(const struct model *m)
     return id;
 }
 
+/* The model with the way in which keys of a session for so many positions are turned. */
+static uint64_t turned_id(const struct session_parts *p, bool far)
+{
+    uint64_t id = session_model_id(p->model);
+    return far ? hash64(&id, sizeof id) : id;
+}
+
+static bool turns_far(const struct session_parts *p)
+{
+    return p->model->n_ctx_short && p->kv->n_ctx > p->model->n_ctx_short;
+}
+
 static struct tensor *keys_or_values(const struct session_parts *p, int layer, int which)
 {
     return which ? p->kv->v[layer] : p->kv->k[layer];
@@ -218,7 +230,7 @@ int session_file_save(const struct session_parts *p, const char *path, const cha
         goto done;
     h.note = (uint32_t)note_size;
     memcpy(h.magic, magic, sizeof magic);
-    h.model = session_model_id(p->model);
+    h.model = turned_id(p, turns_far(p));
     h.n_cells = (uint32_t)n.n_cells;
     h.n_slots = (uint32_t)n.n_slots;
     snprintf(h.k, sizeof h.k, "%s", format_get(p->kv->format_k)->name);
@@ -295,7 +307,12 @@ static int check_header(struct reading *r)
     if (h->size != r->size)
         return refuse(r, "the file has %zu bytes and says %llu (offset 16): cut off or appended to", r->size,
                       (unsigned long long)h->size);
-    if (h->model != session_model_id(r->p->model) || h->n_layer != (uint32_t)r->p->model->n_layer)
+    bool far = turns_far(r->p);
+    int32_t n_short = r->p->model->n_ctx_short;
+    if (n_short && h->model == turned_id(r->p, !far))
+        return refuse(r, "its keys are turned for contexts %s %d positions, this session's are for %d (-c)",
+                      far ? "up to" : "beyond", n_short, r->p->kv->n_ctx);
+    if (h->model != turned_id(r->p, far) || h->n_layer != (uint32_t)r->p->model->n_layer)
         return refuse(r, "of another model");
     if (h->n_seq < 1 || h->n_seq > MAX_SEQUENCES)
         return refuse(r, "%u sequences (offset 44)", h->n_seq);
@@ -423,8 +440,8 @@ static int fill_states(const struct reading *r, const int32_t *slots)
     return rc;
 }
 
-/* Replaces what the session holds. cells: room for the session's number of each of the file's. A device that fails meanwhile leaves all
- * sequences empty. */
+/* Replaces what the session holds. cells: room for the session's number of each of the file's. A device that fails meanwhile
+ * leaves all sequences empty. */
 static int replace(const struct reading *r, int32_t *cells)
 {
     struct kv *kv = r->p->kv;

@@ -3,7 +3,7 @@
  * Little-endian; text is padded with NULs:
  *   0    "HONESESS"; u32 version (2); u32 bytes of the note
  *   16   u64 bytes of the file; u64 XXH3 of all bytes behind this one
- *   32   u64 of the model (session_model_id); u32 layers, sequences, cells, slots
+ *   32   u64 of the model (session_model_id; hashed once more where the keys are turned by factors for long contexts); u32 layers, sequences, cells, slots
  *   56   formats of keys and values, 16 bytes each
  *   88   for each layer eight i32: those of struct layer_memory
  *        for each sequence i32 length, i32 slot (-1: none)

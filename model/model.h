@@ -24,6 +24,7 @@ struct model {
     struct tokenizer *tokenizer;
     const struct arch *arch;
     int32_t n_layer, n_embd, n_vocab, n_ctx_train;
+    int32_t n_ctx_short;         /* sessions for more positions turn their keys otherwise (LongRoPE); 0: all alike */
     struct layer_memory *memory; /* n_layer */
     void *params;                /* the architecture's own struct, with its weight tensors */
     struct tensor **weights;     /* all of them, in file order */

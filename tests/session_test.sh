@@ -44,6 +44,20 @@ want=$("$hone" eval -m m.gguf --tokens "1,2,3,$(ids greedy <out),9" --greedy 2 |
 [ "$got" = "$want" ] || fail "eval: the last greedy token got lost: $got, not $want"
 expect 2 '--jobs says' "$hone" eval -m m.gguf --jobs out --load-session e
 
+# A model with factors of its own for long contexts turns all keys of a session by one kind, and goes on with no other's.
+if [ -f "${HONE_DATA:-}/archs/phi3.gguf" ]; then
+    far() { "$hone" eval -m "$HONE_DATA/archs/phi3.gguf" "$@" --greedy 4; }
+    far -c 512 --tokens 3,4,5 --save-session near >out
+    far -c 4096 --tokens 3,4,5 --save-session beyond >said
+    expect 3 'its keys are turned for contexts up to 1024 positions' far -c 4096 --tokens 7 --load-session near
+    expect 3 'its keys are turned for contexts beyond 1024 positions' far -c 512 --tokens 7 --load-session beyond
+    want=$(far -c 4096 --tokens "3,4,5,$(ids greedy <said),7" | ids greedy)
+    got=$(far -c 2048 --tokens 7 --load-session beyond | ids greedy)
+    [ "$got" = "$want" ] || fail "long factors: $got behind a session, $want in one go"
+else
+    echo "session: skipped: factors for long contexts (no test data)"
+fi
+
 # A conversation.
 talk() { "$hone" chat -m m.gguf -t 2 --chat-template chatml --ignore-eos --temp 0 -n 6 "$@" 2>err || { cat err; fail "chat $*"; }; }
 printf 'one\ntwo\nthree\n' | talk >whole

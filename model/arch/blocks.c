@@ -144,7 +144,7 @@ static struct tensor *factors_for(const struct attention_block *a, const struct 
 {
     if (a->rope_factors || !a->factors_long || !a->factors_short)
         return a->rope_factors;
-    return in->map && in->map->ne[0] > a->rope.n_ctx_orig ? a->factors_long : a->factors_short;
+    return in->map && in->map->ne[0] > a->rope.n_ctx_orig ? a->factors_long : a->factors_short; /* model's n_ctx_short says so too */
 }
 
 /* One of q and k: optional norm, heads, rope. */

@@ -53,6 +53,8 @@ static void load_layer(struct model *m, struct loader *l, const struct decoder_k
     a->factors_long = loader_tensor(l, "rope_factors_long", OPTIONAL, a->rope.n_dims / 2, 0, 0);
     a->factors_short = loader_tensor(l, "rope_factors_short", OPTIONAL, a->rope.n_dims / 2, 0, 0);
     l->layer = layer;
+    if (!a->rope_factors && a->factors_long && a->factors_short)
+        l->model->n_ctx_short = a->rope.n_ctx_orig;
 }
 
 int decoder_load(struct model *m, struct loader *l, const struct decoder_kind *kind, struct hone_error *e)
