@@ -20,7 +20,7 @@
 #   1b 8b 27b     decode and prefill of 512 tokens with a verdict; deep: the 27B at depth 32,768
 #   trace shadow  where a step's time goes; each kernel of whole models beside its reference
 #
-# MODELS (default /dev/shm/hone-models) takes the synthetic models, 25 GB for all steps. LIMIT=540 seconds in all, JOBS=8 processes at once,
+# MODELS (default /dev/shm/hone-models) takes the synthetic models, 25 GB for all steps. LIMIT=540 seconds in all, JOBS=4 processes at once,
 # HONE_DATA the folder of the test data, SMOLLM2 the model's file, COUNTER a built tests/allocations.c where there is no compiler.
 set -u
 cd "$(dirname "$0")/.." || exit 2
@@ -29,7 +29,7 @@ case $hone in /*) ;; *) hone=$PWD/$hone ;; esac
 out=${OUT:-$(mktemp -d)}
 models=${MODELS:-/dev/shm/hone-models}
 limit=${LIMIT:-540}
-jobs=${JOBS:-8}
+jobs=${JOBS:-4}
 data=${HONE_DATA:-$PWD/../shared/data}
 cache=${HONE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hone}
 smollm2=${SMOLLM2:-$cache/SmolLM2-135M-Instruct.Q4_1.gguf}
@@ -45,7 +45,7 @@ run() { # log seconds command...
     left=$((limit - $(date +%s) + began))
     [ "$most" -lt "$left" ] || most=$left
     [ "$most" -gt 0 ] || { echo "no time left for: $*" >>"$out/failures"; return 124; }
-    timeout -k 5 "$most" "$@" >"$log" 2>"$log.err"
+    timeout -s INT -k 5 "$most" "$@" >"$log" 2>"$log.err" # then it tells what it has
     rc=$?
     [ $rc = 0 ] || { echo "exit code $rc: $*"; tail -n 2 "$log.err"; } >>"$out/failures"
     return $rc
@@ -93,7 +93,7 @@ step_devices() {
 
 check_with() { # log, kernels, an environment variable or nothing
     # shellcheck disable=SC2086
-    run "$1.jsonl" 60 env ${3:-} "$hone" check --kernel "$2" --seed 1 -o jsonl
+    run "$1.jsonl" 60 env ${3:-} "$hone" check --kernel "$2" --seed 1 --jobs "${CHECK_JOBS:-1}" --time-limit 10 -o jsonl
     table check "$out/$1.jsonl" "${3:+with $3}" >"$out/$1.txt"
     head -n 1 "$out/$1.txt" | tee -a "$out/table"
     tail -n +2 "$out/$1.txt" | head -n 40

@@ -113,6 +113,8 @@ static int run(int n_args, char **args)
 {
     if (n_args)
         return cmd_refuse(HONE_EUSAGE, "devices: '%s' is no option", args[0]);
+    if (link_way && !link_list)
+        return cmd_refuse(HONE_EUSAGE, "devices: --way %.60s says how those of --links meet", link_way);
     if (link_list)
         return links();
     int n_backends, threads = model_args.n_threads ? model_args.n_threads : cpu_cores();

@@ -18,6 +18,7 @@ struct plan_state {
     const struct plan_options *options;
     struct claim *claims; /* of the graph's arena */
     int n_claims, cap_claims;
+    bool activations_made; /* no quantize node is added any more: a kernel that wants its activation quantised finds it so or does not fit */
     bool copies_made; /* between places: a copy node whose ends lie apart is one */
 };
 

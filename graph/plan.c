@@ -73,6 +73,8 @@ static bool kernel_fits(const struct plan_state *s, const struct backend *b, con
     unsigned lacking = k->needs & ~b->features(plan_device(s, n));
     if (lacking)
         return fits_not(r, "the device lacks %s", b->feature_name(lacking & -lacking));
+    if (s->activations_made && k->wants.quantized && n->src[1]->format != k->wants.activation)
+        return fits_not(r, "%s is %s for good", n->src[1]->name, format_get(n->src[1]->format)->name);
     return (!k->fits || k->fits(n, r)) && layouts_fit(s, k, n, r);
 }
 
@@ -459,22 +461,41 @@ int plan_declines(const struct plan *p, const struct gates *gates, struct reason
     return -1;
 }
 
-/* A gate that names nodes by a pattern which none of them has is a misspelt one. */
-static int check_globs(const struct plan *p, const struct plan_options *o, struct hone_error *e)
+/* Whether the gate's backend is one that nodes of this plan may be given to. */
+static bool backend_here(const struct gate *gate, const struct placement *placement)
 {
+    const struct backend *b = gate->backend ? backend_by_name(gate->backend) : NULL;
+    bool here = !b || b->host;
+    for (int i = 1; placement && i < placement->n && !here; i++)
+        here = placement->list[i].backend == b;
+    return here;
+}
+
+static bool node_named(const struct gate *gate, const struct plan *p)
+{
+    bool met = !gate->glob;
+    for (int i = 0; i < p->n_steps && !met; i++) {
+        const struct node *n = p->steps[i].node;
+        met = !fnmatch(gate->glob, n->out->name, 0);
+        for (int j = 0; j < n->n_parts; j++)
+            met |= !fnmatch(gate->glob, n->parts[j]->out->name, 0);
+    }
+    return met;
+}
+
+/* A gate that names nodes by a pattern which none of them has is a misspelt one; one about a device that is not there says nothing. */
+static int check_gates(const struct plan *p, const struct plan_options *o, struct hone_error *e)
+{
+    bool all_reference = gates_all_reference(o->gates); /* then nothing is given to a device, whatever its gates say */
     for (int g = 0; g < o->gates->n; g++) {
         const struct gate *gate = &o->gates->list[g];
-        bool met = !gate->glob;
-        for (int i = 0; i < p->n_steps && !met; i++) {
-            const struct node *n = p->steps[i].node;
-            met = !fnmatch(gate->glob, n->out->name, 0);
-            for (int j = 0; j < n->n_parts; j++)
-                met |= !fnmatch(gate->glob, n->parts[j]->out->name, 0);
-        }
-        if (!met && o->strict)
-            return err_set(e, HONE_EUSAGE, "%s: gate '%s': no node is named so", gate->source, gate->text);
-        if (!met)
-            log_line(LOG_WARN, "%s: gate '%s': no node is named so", gate->source, gate->text);
+        bool here = all_reference || backend_here(gate, o->placement);
+        if (here && node_named(gate, p))
+            continue;
+        const char *why = here ? "no node is named so" : "nothing runs on that backend here";
+        if (o->strict)
+            return err_set(e, HONE_EUSAGE, "%s: gate '%s': %s", gate->source, gate->text, why);
+        log_line(LOG_WARN, "%s: gate '%s': %s", gate->source, gate->text, why);
     }
     return 0;
 }
@@ -519,6 +540,7 @@ int plan_create(struct plan **out, struct graph *g, const struct plan_options *o
         rc = materialise_weights(&ps, e);
     if (!rc)
         rc = materialise_activations(&ps, e);
+    ps.activations_made = true;
     if (!rc)
         rc = fuse_pass(&ps, FUSE_LATE, e);
     if (!rc)
@@ -531,7 +553,7 @@ int plan_create(struct plan **out, struct graph *g, const struct plan_options *o
     if (!rc)
         rc = memory_plan(p, e);
     if (!rc)
-        rc = check_globs(p, o, e);
+        rc = check_gates(p, o, e);
     if (!rc)
         rc = find_segments(p, e);
     if (rc)

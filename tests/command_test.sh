@@ -46,6 +46,7 @@ done
 interrupt HUP "$hone" quantize "$tmp/half.gguf" "$tmp/q.gguf" Q3_K_M -t 1
 interrupt TERM "$hone" tune -m "$m" -r 1000
 interrupt TERM "$hone" devices
+expect 2 "those of --links" "$hone" devices --way mapped
 # Under nohup a closed terminal ends nothing.
 trap '' HUP
 "$hone" quantize "$m" "$tmp/q8.gguf" Q8_0 >"$tmp/out" 2>&1 &

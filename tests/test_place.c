@@ -292,6 +292,15 @@ static void test_gates(void **unused)
     logits_of(s, other);
     assert_memory_equal(base, other, sizeof base);
     hone_session_free(s);
+    /* One about a device that nothing runs on was written for another machine. */
+    for (int ref = 0; ref < 2; ref++) {
+        struct hone_error e = {0};
+        const char *gates = ref ? "kernel.fake.mul_mat=plain kernel=ref" : "kernel.fake.mul_mat=plain";
+        assert_int_equal(try_session(&s, m, gates, ref ? "fake0" : "none", -1, true, &e), 0);
+        assert_int_equal(session_plan(s, 1, 1, &p, &e), ref ? 0 : HONE_EUSAGE);
+        assert_true(ref || strstr(e.message, "nothing runs on that backend"));
+        hone_session_free(s);
+    }
     hone_model_close(m);
     nothing_left();
 }

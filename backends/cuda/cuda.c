@@ -309,10 +309,29 @@ static int late_check(int device, struct hone_error *e)
 
 /* ---- streams */
 
+/* A word of the environment that nobody reads as anything would be taken for a setting that was measured. */
+static int settings_check(struct hone_error *e)
+{
+    static const struct {
+        const char *name, *words;
+    } settings[] = {{"HONE_CUDA_OVERLAP", "0 1"}, {"HONE_CUDA_STREAM", "0 1 small"}};
+    for (size_t i = 0; i < sizeof settings / sizeof *settings; i++) {
+        const char *word = getenv(settings[i].name);
+        bool known = !word || !*word;
+        for (const char *w = settings[i].words; *w && !known; w += strcspn(w, " "), w += strspn(w, " "))
+            known = strcspn(w, " ") == strlen(word) && !strncmp(w, word, strlen(word));
+        if (!known)
+            return err_set(e, HONE_EUSAGE, "%s=%.60s: %s are possible", settings[i].name, word, settings[i].words);
+    }
+    return 0;
+}
+
 static int stream_create(int device, void **stream, struct hone_error *e)
 {
     cudaStream_t s = NULL;
-    int rc = select_device(device, e);
+    int rc = settings_check(e);
+    *stream = NULL;
+    rc = rc ? rc : select_device(device, e);
     if (!rc)
         rc = late_open(device, e);
     if (!rc)
