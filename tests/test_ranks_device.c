@@ -207,7 +207,10 @@ static void test_replay(void **state)
     for (int crowded = 0; crowded < 2; crowded++) {
         struct hone_session *s = open_session(m, plain, crowded ? "fake0,fake0" : "fake0,fake1", NULL);
         feed_ok(s, 0, ids, 20);
+        int first = fake.syncs;
         feed_ok(s, 0, ids + 3, 1);
+        if (!crowded) /* nothing is launched for the first time while a collective waits; who shares a device has run alone before */
+            assert_int_equal(fake.syncs - first, 2 * (1 + meetings(plan_of(s), false)));
         feed_ok(s, 0, ids + 4, 1);
         int launches = fake.launches, replays = fake.replays, copies = fake.copies, syncs = fake.syncs, graphs = fake.n_graphs;
         feed_ok(s, 0, ids + 5, 1);
