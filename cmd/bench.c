@@ -32,7 +32,7 @@ static const char *const reasons[N_REFUSED] = {
     "hone fetches no models: download the file and give -m",
     "hone fetches no models: download the file and give -m",
     "hone fetches no models: download the file and give -m",
-    "this build runs on this machine alone",
+    "over several machines hone runs under mpirun: docs/tensor-parallel.md",
 };
 
 #define PARAM(NAME, KIND, flags, value, preset, here, why, help)                                                               \
@@ -63,7 +63,7 @@ static struct option table[] = {
     {"-hf, -hfr, --hf-repo", OPTION_TEXT, &refused[HF_REPO], "REPO", "refused: hone fetches no models", 0, 0},
     {"-hff, --hf-file", OPTION_TEXT, &refused[HF_FILE], "FILE", "refused: hone fetches no models", 0, 0},
     {"-hft, --hf-token", OPTION_TEXT, &refused[HF_TOKEN], "TOKEN", "refused: hone fetches no models", 0, 0},
-    {"-rpc, --rpc", OPTION_TEXT, &refused[RPC], "SERVERS", "refused: this build runs on this machine alone", 0, 0},
+    {"-rpc, --rpc", OPTION_TEXT, &refused[RPC], "SERVERS", "refused: over several machines hone runs under mpirun", 0, 0},
     LOCK_OPTION,
     JOURNAL_OPTIONS,
 };

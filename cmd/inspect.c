@@ -6,6 +6,7 @@
  * texts are whole, and an array of more than 16 items gives its first 16 as "items" beside its length "n". */
 #include "cmd/cmd.h"
 
+#include "base/log.h"
 #include "lab/outline.h"
 #include "lab/split.h"
 #include "model/gguf.h"
@@ -419,12 +420,19 @@ static int tell_split(const char *path, json_t **as_json)
     struct hone_session *s = NULL;
     struct hone_session_params p = hone_session_defaults();
     struct hone_error e = {0};
-    p.n_ctx = 256;
     p.n_threads = model_args.n_threads;
     p.split_mode = model_args.split_mode;
     p.tensor_split = model_args.tensor_split;
     p.devices = model_args.devices;
-    int rc = hone_model_open(&m, path, &e) || hone_session_create(&s, m, &p, &e) ? cmd_fail(&e) : 0;
+    int rc = hone_model_open(&m, path, &e) ? cmd_fail(&e) : 0;
+    if (!rc && hone_session_create(&s, m, &p, &e) == HONE_ERESOURCE) { /* it is only looked at: the cells need not fit here */
+        log_line(LOG_WARN, "%s; told with the cells of 256 positions", e.message);
+        e = (struct hone_error){0};
+        p.n_ctx = 256;
+        hone_session_create(&s, m, &p, &e);
+    }
+    if (!rc && e.code)
+        rc = cmd_fail(&e);
     if (!rc && as_json) {
         *as_json = split_json(s);
     } else if (!rc && session_shard(s)) {

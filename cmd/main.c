@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "engine/follow.h"
 #include "engine/settings.h"
+#include "graph/gates.h"
 
 #include <errno.h>
 #include <math.h>
@@ -343,11 +344,31 @@ static int run_alone(const struct command *c, int n_args, char **args)
     return rc ? rc : flushed;
 }
 
+/* MPI waits for all processes that mpirun started, and cannot be told to stop. */
+static void nobody_came(int limit_ms)
+{
+    const char *rank = getenv("OMPI_COMM_WORLD_RANK");
+    fprintf(stderr, "hone: rank %s waited %.3g s for all processes that mpirun started to join: is each of them hone, with the same words?\n",
+            rank ? rank : "?", limit_ms / 1e3);
+    _exit(-HONE_ERESOURCE);
+}
+
+/* What --set says of it; 0: nothing. What is wrong there the session says. */
+static int limit_of_set(void)
+{
+    struct gates g = {0};
+    struct hone_error ignored = {0};
+    int limit = model_args.set && !gates_parse(&g, model_args.set, "--set", &ignored) ? gates_comm_timeout_ms(&g) : 0;
+    gates_free(&g);
+    return limit;
+}
+
 /* Of several processes that mpirun started, that of rank 0 runs the command; the others do what its sessions tell them. */
-static int run_with_others(const struct command *c, int n_args, char **args)
+static int run_with_others(const struct command *c, int n_args, char **args, const char *words)
 {
     struct hone_error e = {0};
-    if (follow_start(model_args.poll, &e)) {
+    struct follow_params p = {.poll = model_args.poll, .limit_ms = limit_of_set(), .command = words, .late = nobody_came};
+    if (follow_start(&p, &e)) {
         bool shared = follow_comm() && !comm_error(follow_comm())->code; /* all know of it: one says it, and none is gone before */
         int refused = shared && comm_rank(follow_comm()) ? -e.code : cmd_fail(&e);
         follow_end();
@@ -355,6 +376,9 @@ static int run_with_others(const struct command *c, int n_args, char **args)
     }
     bool leads = comm_rank(follow_comm()) == 0;
     int rc = leads ? run_alone(c, n_args, args) : 0;
+    if (leads && !rc && !follow_used() && comm_size(follow_comm()) > 1)
+        log_line(LOG_WARN, "mpirun started %d processes, and all but the first did nothing: -sm tensor or -sm layer splits a model over them",
+                 comm_size(follow_comm()));
     if (!leads && model_args.mask && cpu_mask(model_args.mask, &e))
         rc = cmd_fail(&e);
     if (!leads && !rc)
@@ -365,6 +389,18 @@ static int run_with_others(const struct command *c, int n_args, char **args)
         comm_abort(follow_comm(), -rc, "it has said why");
     follow_end();
     return rc;
+}
+
+/* One text, malloc'd; NULL: no memory. */
+static char *words_of(int n, char **words)
+{
+    size_t size = 1, at = 0;
+    for (int i = 0; i < n; i++)
+        size += strlen(words[i]) + 1;
+    char *text = calloc(1, size);
+    for (int i = 0; i < n && text; i++)
+        at += (size_t)sprintf(text + at, "%s%s", i ? " " : "", words[i]);
+    return text;
 }
 
 int main(int argc, char **argv)
@@ -384,6 +420,7 @@ int main(int argc, char **argv)
         return cmd_refuse(HONE_EUSAGE, "no command '%s'; see hone --help", argv[1]);
     if (help_wanted(c, argc - 2, argv + 2))
         return print_help(c);
+    char *words = follow_wanted() ? words_of(argc - 1, argv + 1) : NULL; /* before parsing moves them about */
     int n_args, rc = options_from_recipe(c, argc - 2, argv + 2);
     rc = rc ? rc : options_parse(c, argc - 2, argv + 2, &n_args);
     if (rc)
@@ -394,7 +431,7 @@ int main(int argc, char **argv)
     log_to(log_to_stderr, NULL, verbose ? LOG_DEBUG : LOG_WARN);
     if (comm_mpi_launched() && !comm_mpi_built())
         log_line(LOG_WARN, "mpirun seems to have started this process, and this build has no MPI: it runs alone");
-    if (follow_wanted())
-        return run_with_others(c, n_args, argv + 2);
-    return run_alone(c, n_args, argv + 2);
+    rc = follow_wanted() ? run_with_others(c, n_args, argv + 2, words) : run_alone(c, n_args, argv + 2);
+    free(words);
+    return rc;
 }

@@ -2,19 +2,23 @@
 #include "cmd/cmd.h"
 
 #include "base/cpu.h"
+#include "engine/cuts.h"
+#include "engine/session_file.h"
 #include "lab/cost_model.h"
 #include "lab/trace.h"
 
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-static int most = 16, repeats = 11, depth;
+static int asked = 16, repeats = 11, depth, most; /* most: of the devices that are asked for, over as many as the model can be split */
 static const char *link_text, *trace_path;
 
 static const struct option *options(int *n)
 {
     static const struct option table[] = {
         SESSION_OPTIONS,
-        {"--devices", OPTION_INT, &most, "N", "predict for up to N devices", 1, COST_MAX_DEVICES},
+        {"--devices", OPTION_INT, &asked, "N", "predict for up to N devices", 1, COST_MAX_DEVICES},
         {"--link", OPTION_TEXT, &link_text, "LATENCY,BANDWIDTH",
          "of the link between devices, as 3us,12GB/s (default: measured, between two threads here or the processes that mpirun started)", 0, 0},
         {"--trace", OPTION_INPUT, &trace_path, "FILE", "times of one device from `hone trace -o json` instead of tracing here",
@@ -27,7 +31,30 @@ static const struct option *options(int *n)
     return table;
 }
 
-static int trace_read(json_t **trace, struct hone_error *e)
+/* A trace has been made already: what says how to make one would be ignored. */
+static int check_trace_words(void)
+{
+    const char *word = depth ? "-d" : model_args.n_threads ? "-t" : model_args.set ? "--set" : model_args.recipe ? "--recipe" : repeats != 11 ? "-r" : NULL;
+    return trace_path && word ? cmd_refuse(HONE_EUSAGE, "plan: --trace has times that were measured; %s has no place here", word) : 0;
+}
+
+/* Of devices over which something of the model can be split. */
+static int most_splittable(const struct model *m)
+{
+    int good = 1, bad = asked + 1;
+    for (int n = asked; bad - good > 1; n = (good + bad) / 2) {
+        struct shard_params p = {.mode = SHARD_TENSOR, .n_ranks = n, .gather_logits = true};
+        struct cut *c;
+        struct hone_error ignored = {0};
+        int *end = n < 2 || !cut_get(&c, m, &p, &ignored) ? &good : &bad;
+        if (end == &good && n > 1)
+            cut_put(c);
+        *end = n;
+    }
+    return good;
+}
+
+static int trace_read(json_t **trace, const struct model *m, struct hone_error *e)
 {
     char *text;
     size_t size;
@@ -37,7 +64,12 @@ static int trace_read(json_t **trace, struct hone_error *e)
         return rc;
     *trace = json_loadb(text, size, 0, &error);
     free(text);
-    return *trace ? 0 : err_set(e, HONE_EINPUT, "%s:%d: %s", trace_path, error.line, error.text);
+    if (!*trace)
+        return err_set(e, HONE_EINPUT, "%s:%d: %s", trace_path, error.line, error.text);
+    char id[20];
+    const char *theirs = json_string_value(json_object_get(*trace, "model_id")), *name = json_string_value(json_object_get(*trace, "model"));
+    snprintf(id, sizeof id, "%016llx", (unsigned long long)session_model_id(m));
+    return theirs && strcmp(theirs, id) != 0 ? err_set(e, HONE_EINPUT, "%s: a trace of another model: %.200s", trace_path, name ? name : "?") : 0;
 }
 
 static int trace_measure(json_t **trace, const struct hone_model *m, struct hone_session *s, struct hone_error *e)
@@ -63,7 +95,7 @@ static int model_make(struct cost_model *c, const struct hone_model *m, struct h
     double latency = 0, rate = 0;
     int rc = link_text ? cost_link_parse(link_text, &latency, &rate, e) : 0;
     if (!rc)
-        rc = s ? trace_measure(&trace, m, s, e) : trace_read(&trace, e);
+        rc = s ? trace_measure(&trace, m, s, e) : trace_read(&trace, m->model, e);
     if (!rc)
         rc = cost_model_from_trace(c, trace, m->model, e);
     if (!rc && !link_text)
@@ -99,17 +131,19 @@ static int print_json(const struct cost_model *c, int enough)
         json_array_append_new(rows, row_json(c, n));
     for (int i = 0; cost_model_assumption(i); i++)
         json_array_append_new(assumptions, json_string(cost_model_assumption(i)));
-    return output_print(json_pack("{s:f, s:f, s:i, s:f, s:f, s:i, s:b, s:o, s:o}", "latency_ns", c->latency_ns,
+    return output_print(json_pack("{s:f, s:f, s:i, s:f, s:f, s:i, s:b, s:i, s:o, s:o}", "latency_ns", c->latency_ns,
                                   "bytes_per_second", c->bytes_per_s, "sums", c->n_sums, "sum_bytes", c->sum_bytes, "floor_ns",
-                                  c->floor_ns, "enough", enough, "more_stop_paying", enough < most, "rows", rows, "assumptions",
+                                  c->floor_ns, "enough", enough, "more_stop_paying", enough < most, "most_splittable", most, "rows", rows, "assumptions",
                                   assumptions));
 }
 
 static int print_text(const struct cost_model *c, int enough)
 {
     double one = cost_model_step(c, 1).ns;
-    printf("one device: %.3f ms a token; link: %.2f us and %.2f GB/s; %d sums of %.0f bytes a token\n\n", one / 1e6,
-           c->latency_ns / 1e3, c->bytes_per_s / 1e9, c->n_sums, c->sum_bytes);
+    bool slow = c->latency_ns >= 1e6, narrow = c->bytes_per_s < 1e8;
+    printf("one device: %.3f ms a token; link: %.2f %s and %.2f %s; %d sums of %.0f bytes a token\n\n", one / 1e6,
+           c->latency_ns / (slow ? 1e6 : 1e3), slow ? "ms" : "us", c->bytes_per_s / (narrow ? 1e6 : 1e9), narrow ? "MB/s" : "GB/s", c->n_sums,
+           c->sum_bytes);
     printf("%8s %10s %10s %8s %8s %11s %10s %10s\n", "devices", "ms/token", "tokens/s", "speedup", "% each", "compute ms",
            "sums ms", "gather ms");
     for (int n = 1; n <= most; n = next_count(n)) {
@@ -119,9 +153,11 @@ static int print_text(const struct cost_model *c, int enough)
     }
     struct cost_step last = cost_model_step(c, most);
     if (enough < most)
-        printf("\nmore than %d devices stop paying: no number up to %d is 1 %% faster\n", enough, most);
+        printf("\nmore than %d device%s stop paying: no number up to %d is 1 %% faster\n", enough, enough == 1 ? "" : "s", most);
     else
         printf("\nup to %d devices each one still pays\n", most);
+    if (most < asked)
+        printf("nothing of this model can be split over more than %d devices\n", most);
     if (last.two_step_ns < last.ns)
         printf("with %d devices sums in two steps would take the step to %.3f ms; hone's are one-shot\n", most,
                last.two_step_ns / 1e6);
@@ -139,7 +175,13 @@ static int run(int n_args, char **args)
     struct cost_model c = {0};
     if (n_args)
         return cmd_refuse(HONE_EUSAGE, "plan: '%s' is no option", args[0]);
-    int rc = cmd_open_model(&m);
+    int rc = cmd_refuse_split("plan", "it measures one device and predicts several");
+    if (!rc)
+        rc = check_trace_words();
+    if (!rc)
+        rc = cmd_open_model(&m);
+    if (!rc)
+        most = most_splittable(m->model);
     if (!rc && !trace_path)
         rc = cmd_open_session(&s, m, NULL);
     if (!rc && model_make(&c, m, s, &e))

@@ -2,6 +2,7 @@
 #include "cmd/cmd.h"
 
 #include "base/cpu.h"
+#include "engine/session_file.h"
 #include "graph/fuse.h"
 #include "lab/split.h"
 #include "lab/trace.h"
@@ -137,7 +138,10 @@ static int print(const struct trace *t, const struct hone_model *m, const struct
         return output_flush();
     }
     json_t *all = trace_json(t);
+    char id[20];
+    snprintf(id, sizeof id, "%016llx", (unsigned long long)session_model_id(m->model));
     json_object_set_new(all, "model", json_string(m->model->gguf->path));
+    json_object_set_new(all, "model_id", json_string(id)); /* wherever the file lies */
     json_object_set_new(all, "n_tokens", json_integer(n_prompt ? n_prompt : 1));
     json_object_set_new(all, "depth", json_integer(depth));
     json_object_set_new(all, "split", split_json(session));

@@ -29,6 +29,9 @@ struct comm_params {
     int n_workers; /* threads of a rank that call together, at most; 0: one */
     int poll;      /* how long a waiting rank spins before it sleeps: as pool_create's */
     int limit_ms;  /* of one wait for another rank; 0: COMM_LIMIT_MS */
+    /* Over MPI: called from a thread when the limit is over and not all processes have come to their start, which nothing can leave:
+     * it ends this process. NULL: one waits for as long as it takes. */
+    void (*late)(int limit_ms);
 };
 
 /* ---- groups */

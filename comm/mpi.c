@@ -5,8 +5,9 @@
  * and neither it nor MPI_Allgather can say who is missing, while a receive that has not completed names its sender. For the few
  * ranks among which one-shot sums make sense, the messages are the same that MPI_Allgather would send.
  *
- * No call blocks: requests are tested until they are done or the limit has passed. What remains is MPI_Finalize, which a rank
- * only calls when all ranks have just met; a failed rank ends all by MPI_Abort instead. */
+ * No call blocks: requests are tested until they are done or the limit has passed. What remains is MPI_Init, which waits for
+ * processes that may never come to it and is watched by a thread, and MPI_Finalize, which a rank only calls when all ranks have
+ * just met; a failed rank ends all by MPI_Abort instead. */
 #include "comm/transport.h"
 
 #include <stdlib.h>
@@ -36,8 +37,10 @@ int comm_mpi_create(struct comm **rank, const struct comm_params *p, struct hone
 
 #include "base/clock.h"
 
+#include <errno.h>
 #include <limits.h>
 #include <mpi.h>
+#include <pthread.h>
 #include <sched.h>
 #include <string.h>
 
@@ -215,6 +218,54 @@ static void mpi_free(struct comm *c)
 static const struct transport mpi_transport = {
     .name = "mpi", .share = mpi_share, .settles = false, .abort = mpi_abort, .error = mpi_error, .free = mpi_free};
 
+/* While MPI starts. */
+struct watch {
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t over;
+    bool runs, done;
+    int limit_ms;
+    void (*late)(int limit_ms);
+};
+
+static void *watch_main(void *arg)
+{
+    struct watch *w = arg;
+    struct timespec at;
+    int rc = 0;
+    clock_gettime(CLOCK_MONOTONIC, &at);
+    at.tv_sec += w->limit_ms / 1000;
+    at.tv_nsec += w->limit_ms % 1000 * 1000000L;
+    at.tv_sec += at.tv_nsec / 1000000000;
+    at.tv_nsec %= 1000000000;
+    pthread_mutex_lock(&w->mutex);
+    while (!w->done && rc != ETIMEDOUT)
+        rc = pthread_cond_clockwait(&w->over, &w->mutex, CLOCK_MONOTONIC, &at);
+    bool late = !w->done;
+    pthread_mutex_unlock(&w->mutex);
+    if (late)
+        w->late(w->limit_ms);
+    return NULL;
+}
+
+static void watch_start(struct watch *w, const struct comm_params *p)
+{
+    *w = (struct watch){.mutex = PTHREAD_MUTEX_INITIALIZER, .over = PTHREAD_COND_INITIALIZER, .late = p->late,
+                        .limit_ms = p->limit_ms ? p->limit_ms : COMM_LIMIT_MS};
+    w->runs = p->late && !pthread_create(&w->thread, NULL, watch_main, w);
+}
+
+static void watch_end(struct watch *w)
+{
+    if (!w->runs)
+        return;
+    pthread_mutex_lock(&w->mutex);
+    w->done = true;
+    pthread_cond_signal(&w->over);
+    pthread_mutex_unlock(&w->mutex);
+    pthread_join(w->thread, NULL);
+}
+
 /* MPI starts: from here on every failure must end all processes. */
 static int start(MPI_Comm *world, int *rank, int *size, int *tag_most, struct hone_error *e)
 {
@@ -242,7 +293,10 @@ int comm_mpi_create(struct comm **out, const struct comm_params *p, struct hone_
     struct mpi *m = calloc(1, sizeof *m);
     if (!m)
         return err_set(e, HONE_ERESOURCE, "no memory for a rank");
+    struct watch watch;
+    watch_start(&watch, p);
     int rc = start(&m->world, &rank, &size, &m->tag_most, e);
+    watch_end(&watch);
     if (!rc)
         rc = comm_init(&m->base, &mpi_transport, rank, size, p, e);
     if (!rc) {

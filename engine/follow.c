@@ -73,9 +73,12 @@ static struct {
     bool started, stop;
 } life = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
+static bool used; /* something was ordered; within the turn */
+
 static int tell(const struct order *o, const void *more, size_t bytes, struct hone_error *e)
 {
     struct order copy = *o;
+    used |= o->kind != ORDER_NOTHING && o->kind != ORDER_END;
     int rc = comm_broadcast(world, NULL, &copy, sizeof copy, 0, "an order");
     if (!rc && bytes)
         rc = comm_broadcast(world, NULL, (void *)(uintptr_t)more, bytes, 0, "what goes with an order");
@@ -156,12 +159,15 @@ static void life_change(bool stop)
     pthread_mutex_unlock(&life.mutex);
 }
 
-int follow_start(int poll, struct hone_error *e)
+int follow_start(const struct follow_params *params, struct hone_error *e)
 {
-    struct comm_params p = {.n_workers = FOLLOW_THREADS, .poll = poll};
+    struct comm_params p = {
+        .n_workers = FOLLOW_THREADS, .poll = params->poll, .limit_ms = params->limit_ms, .late = params->late};
+    if (params->limit_ms)
+        atomic_store(&limit_ms, params->limit_ms);
     int rc = comm_mpi_create(&world, &p, e);
     if (!rc)
-        rc = follow_meet(world, e);
+        rc = follow_meet(world, params->command ? params->command : "", e);
     if (!rc)
         rc = comm_self_test(world, e);
     joined = !rc;
@@ -253,7 +259,7 @@ int follow_agree(int rc, const struct hone_error *own, const char *where, const 
         agreed |= one.code != 0;
         if (one.code) /* the same one on every rank: all give up */
             return r == comm_rank(world) ? err_set(e, one.code, "%s", one.message)
-                                         : err_set(e, one.code, "rank %d: %s", r, one.message);
+                                         : err_set(e, one.code, "rank %d%s%s: %s", r, *follow_host(r) ? " on " : "", follow_host(r), one.message);
     }
     for (int i = 0; i < n; i++)
         if (comm_same(world, facts[i], what[i]))
@@ -347,6 +353,11 @@ int follow_link(double *latency_ns, double *bytes_per_s, struct hone_error *e)
     return rc;
 }
 
+bool follow_used(void)
+{
+    return used;
+}
+
 void follow_free(int id)
 {
     struct hone_error ignored = {0};
@@ -416,8 +427,10 @@ static int do_create(struct following *f, int id, const char *message, size_t by
         model_put(f, id);
     int rc = f->models[id] ? 0 : model_get(f, id, texts[0], &own);
     if (rc) { /* the others wait for what this rank has to say */
+        struct hone_error all = {0};
         model_put(f, id);
-        return follow_agree(rc, &own, "creating a session", NULL, NULL, 0, e);
+        follow_agree(rc, &own, "creating a session", NULL, NULL, 0, &all);
+        return comm_error(world)->code ? err_set(e, all.code, "%s", all.message) : 0; /* it is the leader's to tell */
     }
     rc = hone_session_create(&f->sessions[id], f->models[id], &p, &own);
     return comm_error(world)->code ? err_set(e, own.code, "%s", own.message)

@@ -16,8 +16,13 @@
 
 /* Whether mpirun started this process, and the build can follow. */
 bool follow_wanted(void);
+struct follow_params {
+    int poll, limit_ms;  /* comm_params' */
+    const char *command; /* the words that the process was started with, which all must have alike: only those of rank 0 count; NULL: none */
+    void (*late)(int limit_ms); /* comm_params' */
+};
 /* Joins the group of all processes; once, in each of them. */
-int follow_start(int poll, struct hone_error *e);
+int follow_start(const struct follow_params *p, struct hone_error *e);
 /* On ranks other than 0, in place of everything else: does what it is told until the leader ends. */
 int follow_run(struct hone_error *e);
 /* In every process at its end; also where follow_start was not called. When the group has failed this ends all processes: print
@@ -33,8 +38,11 @@ enum { FOLLOW_THREADS = 256 }; /* of a rank, at most */
 
 /* ---- the first meeting (follow_meet.c) */
 
-/* follow_start's: all processes tell what and where they are. HONE_EUSAGE, on all of them, where one is of another build. */
-int follow_meet(struct comm *c, struct hone_error *e);
+/* follow_start's: all processes tell what and where they are. HONE_EUSAGE, on all of them, where one is of another build or was started with
+ * another command. */
+int follow_meet(struct comm *c, const char *command, struct hone_error *e);
+/* Where a rank is, by its machine's name; "" where all are on one. */
+const char *follow_host(int rank);
 /* Processes of the group on this machine; 1 where this process is alone. */
 int follow_here(void);
 /* The cores of this process' rank, of so many threads, where those of the machine's processes can be dealt out among them;
@@ -71,6 +79,8 @@ int follow_restore(int id, struct hone_error *e);
 /* What it takes the processes to meet: comm_link. */
 int follow_link(double *latency_ns, double *bytes_per_s, struct hone_error *e);
 void follow_done(int id);
+/* Whether the other processes have had anything to do yet. */
+bool follow_used(void);
 void follow_free(int id);
 
 #endif

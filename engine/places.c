@@ -84,21 +84,29 @@ bool places_device(const char *word, size_t n, const struct backend **backend, i
     return *backend && !(*backend)->host && *device < (*backend)->n_devices();
 }
 
-static int add_named(struct places *p, const char *word, size_t n, struct hone_error *e)
+int places_unknown(const char *word, size_t n, struct hone_error *e)
 {
-    char known[200] = "cpu";
-    const struct backend *b;
-    int device;
-    if (places_device(word, n, &b, &device))
-        return place_add(p, b, device, e);
-    int n_backends;
+    char known[200] = "cpu", kind[32];
+    int n_backends, letters = 0;
     const struct backend *const *list = backend_list(&n_backends);
+    while ((size_t)letters < n && letters < 31 && isalpha((unsigned char)word[letters]))
+        letters++;
+    snprintf(kind, sizeof kind, "%.*s", letters, word);
     for (int i = 0; i < n_backends; i++)
         for (int d = 0; !list[i]->host && d < list[i]->n_devices(); d++) {
             size_t used = strlen(known);
             snprintf(known + used, sizeof known - used, ", %s%d", list[i]->name, d);
         }
-    return err_set(e, HONE_EUSAGE, "no device '%.*s'; there are: %s", (int)(n < 40 ? n : 40), word, known);
+    bool foreign = (!strcmp(kind, "cuda") || !strcmp(kind, "gpu")) && !backend_by_name(kind);
+    return err_set(e, HONE_EUSAGE, "-dev: no device '%.*s'%s; there are: %s", (int)(n < 40 ? n : 40), word,
+                   foreign ? ": this build has no backend for it" : "", known);
+}
+
+static int add_named(struct places *p, const char *word, size_t n, struct hone_error *e)
+{
+    const struct backend *b;
+    int device;
+    return places_device(word, n, &b, &device) ? place_add(p, b, device, e) : places_unknown(word, n, e);
 }
 
 static int add_devices(struct places *p, const char *devices, struct hone_error *e)
@@ -109,9 +117,9 @@ static int add_devices(struct places *p, const char *devices, struct hone_error 
         return 0;
     const char *words[SPLIT_MOST];
     size_t sizes[SPLIT_MOST];
-    int threads, rc = 0, n = split_list(devices, words, sizes, SPLIT_MOST);
+    int threads, rc = 0, n = split_list("-dev", devices, words, sizes, e);
     if (n < 0)
-        return err_set(e, HONE_EUSAGE, "-dev %.80s: devices with a comma between, at most %d", devices, SPLIT_MOST);
+        return e->code;
     for (int i = 0; i < n && !rc; i++)
         if (!split_cpu(words[i], sizes[i], &threads)) /* the host is there anyway */
             rc = add_named(p, words[i], sizes[i], e);

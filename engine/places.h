@@ -27,6 +27,8 @@ struct places_options {
 
 /* The device of a name of n bytes, "cuda0", or "cuda" for its first; false: there is none. */
 bool places_device(const char *name, size_t n, const struct backend **backend, int *device);
+/* HONE_EUSAGE that says that there is no device of this name, and which there are. */
+int places_unknown(const char *name, size_t n, struct hone_error *e);
 /* The i-th device of all on which kernels could run; false: there are no more. */
 bool places_nth(int i, const struct backend **backend, int *device);
 /* HONE_EUSAGE: no such device; HONE_ERESOURCE where a stream cannot be had. On failure nothing is left. */

@@ -102,9 +102,11 @@ int ranks_devices_open(struct ranks *r, const struct model *m, const struct gate
             return rc;
         log_line(LOG_WARN, "ranks meet at the host, with copies: %s", e->message);
         *e = (struct hone_error){0};
-    } else if (placed && way && !at_host) {
+    } else if (way && !at_host) {
         return err_set(e, HONE_EUSAGE, "comm.link=%.40s: %s", way,
-                       b ? "devices of this backend meet at the host" : "the ranks are not all on devices of one backend");
+                       b        ? "devices of this backend meet at the host"
+                       : placed ? "the ranks are not all on devices of one backend"
+                                : "the ranks are threads, which meet in memory");
     }
     for (int i = 0; i <= r->n_others; i++)
         rank_places(r, i)->placement.meets_at_host = places_on_device(rank_places(r, i));

@@ -8,8 +8,8 @@
  *
  * A comma does what a slash does. A device is "cpu", with or without a number of threads, or one of another backend's, as often
  * as it is to have ranks. Without -dev all GPUs are taken where there are two or more, and as many as shares; else groups of
- * threads. -ngl 0 keeps a split off GPUs; a split by tensors over GPUs is of all layers. Where mpirun
- * started several processes each of them is a device, of -t threads, and -dev has nothing to say. */
+ * threads. -ngl 0 keeps a split off GPUs; a split by tensors is of all layers. Where mpirun started several
+ * processes each of them is a device, of -t threads, and -dev has nothing to say. */
 #include "engine/follow.h"
 #include "engine/ranks.h"
 
@@ -50,7 +50,7 @@ static int shares_read(struct ranks_spec *s, const char *list, int *n, struct ho
     for (int i = 0; i < *n && !rc; i++) {
         s->shares[i] = shares[i];
         if (!(shares[i] > 0))
-            rc = err_set(e, HONE_EUSAGE, "-ts %.80s: '%g' is no share above 0", list, shares[i]);
+            rc = err_set(e, HONE_EUSAGE, "-ts %.80s: '%g' is no share above 0: each device of a split has some", list, shares[i]);
     }
     return rc;
 }
@@ -59,18 +59,18 @@ static int devices_read(struct ranks_spec *s, const char *list, int *n, struct h
 {
     const char *words[SHARD_MAX_RANKS];
     size_t sizes[SHARD_MAX_RANKS];
-    *n = split_list(list, words, sizes, SHARD_MAX_RANKS);
+    *n = split_list("-dev", list, words, sizes, e);
     if (*n < 0)
-        return err_set(e, HONE_EUSAGE, "-dev %.80s: devices with a comma between, at most %d", list, SHARD_MAX_RANKS);
+        return e->code;
     for (int i = 0; i < *n; i++) {
         struct rank_at *at = &s->at[i];
         if (split_cpu(words[i], sizes[i], &s->threads[i]))
             continue;
-        bool cpu = sizes[i] >= 3 && !strncmp(words[i], "cpu", 3);
-        if (cpu || !places_device(words[i], sizes[i], &at->backend, &at->device))
-            return err_set(e, HONE_EUSAGE,
-                           "-dev %.80s: '%.*s' is no device that a model can be split over: cpu, cpu:THREADS and GPUs are",
-                           list, (int)(sizes[i] < 40 ? sizes[i] : 40), words[i]);
+        if (!strncmp(words[i], "cpu", 3))
+            return err_set(e, HONE_EUSAGE, "-dev %.80s: '%.*s' is no group of threads: cpu and cpu:THREADS are", list,
+                           (int)(sizes[i] < 40 ? sizes[i] : 40), words[i]);
+        if (!places_device(words[i], sizes[i], &at->backend, &at->device))
+            return places_unknown(words[i], sizes[i], e);
         s->n_devices++;
     }
     return 0;

@@ -84,8 +84,8 @@ static int session_ranks_open(struct hone_session *s, int asked, struct hone_err
     int rc = ranks_spec_read(&spec, p, e);
     if (rc || spec.n < 2)
         return rc;
-    if (spec.n_devices && p->n_gpu_layers > 0 && p->n_gpu_layers <= s->model->n_layer)
-        return err_set(e, HONE_EUSAGE, "-ngl %d: a split by tensors over GPUs is of all %d layers and the output (-1, or leave it out)",
+    if (spec.mode == SHARD_TENSOR && p->n_gpu_layers > 0 && p->n_gpu_layers <= s->model->n_layer)
+        return err_set(e, HONE_EUSAGE, "-ngl %d: a split by tensors is of all %d layers and the output (-1, or leave it out)",
                        p->n_gpu_layers, s->model->n_layer);
     if (follow_comm())
         warn_of_idle(p);
@@ -209,7 +209,8 @@ static int session_open(struct hone_session *s, struct hone_error *e)
     if (rc)
         return rc;
     if (threads > cpu_processors()) /* every node ends where all threads meet, and only so many run at a time */
-        log_line(LOG_WARN, "%d threads on %d processors are slower than one each", threads, cpu_processors());
+        log_line(LOG_WARN, "%d threads on %d processors are slower than one each%s", threads, cpu_processors(),
+                 follow_comm() ? ": mpirun may have bound each process to a core (--bind-to none)" : "");
     if (p->n_ctx > s->model->n_ctx_train)
         log_line(LOG_WARN, "a context of %d is longer than the %d that the model was trained on", p->n_ctx, s->model->n_ctx_train);
     rc = session_memory(s, k, v, e);

@@ -11,12 +11,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-int split_list(const char *list, const char **words, size_t *sizes, int most)
+int split_list(const char *flag, const char *list, const char **words, size_t *sizes, struct hone_error *e)
 {
     int n = 0;
     for (const char *p = list;; p++) {
         size_t size = strcspn(p, ",/");
-        if (!size || n == most)
+        if (!size)
+            err_set(e, HONE_EUSAGE, "%s %.80s: an empty word, where there is one comma or slash between two", flag, list);
+        if (n == SPLIT_MOST)
+            err_set(e, HONE_EUSAGE, "%s %.80s: more than %d", flag, list, SPLIT_MOST);
+        if (!size || n == SPLIT_MOST)
             return -1;
         words[n] = p;
         sizes[n++] = size;
@@ -35,15 +39,17 @@ int split_shares(const char *text, double *shares, int *n, struct hone_error *e)
 {
     const char *words[SPLIT_MOST];
     size_t sizes[SPLIT_MOST];
-    *n = text && *text ? split_list(text, words, sizes, SPLIT_MOST) : 0;
+    *n = text && *text ? split_list("-ts", text, words, sizes, e) : 0;
     if (*n < 0)
-        return err_set(e, HONE_EUSAGE, "-ts %.80s: shares are numbers with a slash between, such as 3/1, at most %d", text,
-                       SPLIT_MOST);
+        return e->code;
     for (int i = 0; i < *n; i++) {
         char *end;
         shares[i] = strtod(words[i], &end);
-        if (end != words[i] + sizes[i] || !(shares[i] >= 0 && shares[i] < 1e9))
-            return err_set(e, HONE_EUSAGE, "-ts %.80s: '%.*s' is no share of zero or more", text, shown(sizes[i]), words[i]);
+        bool decimal = strspn(words[i], "0123456789.eE+-") >= sizes[i];
+        if (end != words[i] + sizes[i] || !decimal || !(shares[i] >= 0))
+            return err_set(e, HONE_EUSAGE, "-ts %.80s: '%.*s' is no share above 0", text, shown(sizes[i]), words[i]);
+        if (shares[i] >= 1e9)
+            return err_set(e, HONE_EUSAGE, "-ts %.80s: '%.*s' is a billion or more", text, shown(sizes[i]), words[i]);
     }
     if (*n == 1 && shares[0] == 0)
         *n = 0;
@@ -79,17 +85,17 @@ static int check_devices(const char *list, struct hone_error *e)
 {
     const char *words[SPLIT_MOST];
     size_t sizes[SPLIT_MOST];
-    int hosts = 0,
-        n = list && strcmp(list, "auto") != 0 && strcmp(list, "none") != 0 ? split_list(list, words, sizes, SPLIT_MOST) : 0;
+    bool named = list && strcmp(list, "auto") != 0 && strcmp(list, "none") != 0;
+    int hosts = 0, n = named ? split_list("-dev", list, words, sizes, e) : 0;
     if (n < 0)
-        return err_set(e, HONE_EUSAGE, "-dev %.80s: devices with a comma between, at most %d", list, SPLIT_MOST);
+        return e->code;
     for (int i = 0; i < n; i++) {
         const struct backend *b;
         int device, threads;
         if (split_cpu(words[i], sizes[i], &threads))
             hosts += threads ? 2 : 1;
         else if (!places_device(words[i], sizes[i], &b, &device))
-            return err_set(e, HONE_EUSAGE, "-dev %.80s: there is no device '%.*s'", list, shown(sizes[i]), words[i]);
+            return places_unknown(words[i], sizes[i], e);
     }
     if (hosts > 1)
         return err_set(e, HONE_EUSAGE,

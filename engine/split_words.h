@@ -8,9 +8,8 @@
 
 enum { SPLIT_MOST = 256 }; /* words in a list */
 
-/* The words of a list, with one comma or slash between: their number; -1: one of them is empty, or there are more than `most`.
- */
-int split_list(const char *list, const char **words, size_t *sizes, int most);
+/* The words of a list, with one comma or slash between: their number; -1: *e says what is wrong with what the flag is given. */
+int split_list(const char *flag, const char *list, const char **words, size_t *sizes, struct hone_error *e);
 /* What -ts says: shares[SPLIT_MOST] and their number; 0 for no text, and for a single zero, which is llama.cpp's word for even
  * ones. A share is a number of zero or more. HONE_EUSAGE names the word. */
 int split_shares(const char *text, double *shares, int *n, struct hone_error *e);

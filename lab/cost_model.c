@@ -8,6 +8,7 @@
 #include "engine/follow.h"
 #include "ops/ops.h"
 
+#include <limits.h>
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -125,6 +126,13 @@ int cost_model_from_trace(struct cost_model *c, const json_t *trace, const struc
     int rc = c->nodes ? 0 : err_set(e, HONE_ERESOURCE, "no memory for %zu nodes", n);
     for (size_t i = 0; i < n && !rc; i++)
         rc = node_read(c, json_array_get(nodes, i), m, i, e);
+    int n_layer = 0;
+    for (size_t i = 0; i < n && !rc; i++) {
+        json_int_t layer = json_integer_value(json_object_get(json_array_get(nodes, i), "layer"));
+        n_layer = layer >= n_layer && layer < INT_MAX ? (int)layer + 1 : n_layer;
+    }
+    if (!rc && n_layer != m->n_layer)
+        rc = err_set(e, HONE_EINPUT, "trace: of %d layers; the model has %d", n_layer, m->n_layer);
     double sum = 0;
     for (int i = 0; i < c->n_nodes; i++) {
         sum += c->nodes[i].ns;

@@ -7,11 +7,12 @@
 #ifndef LAB_COST_MODEL_H
 #define LAB_COST_MODEL_H
 
+#include "graph/shard.h"
 #include "model/model.h"
 
 #include <jansson.h>
 
-enum { COST_MAX_DEVICES = 1024 };
+enum { COST_MAX_DEVICES = SHARD_MAX_RANKS };
 
 enum cost_split {
     COST_MIRRORED, /* every device does all of it */

@@ -102,10 +102,10 @@ static int take(struct node_dump *d, const struct step *s, struct tensor *t)
     char hash[20];
     snprintf(hash, sizeof hash, "%016llx", (unsigned long long)h[0]);
     kernel_name(s->backend, s->kernel, kernel, sizeof kernel);
-    json_array_append_new(d->list, json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:s, s:b}", "tensor", t->name, "op",
+    json_array_append_new(d->list, json_pack("{s:s, s:s, s:s, s:s, s:s, s:o, s:s, s:b, s:b}", "tensor", t->name, "op",
                                              op_get(s->node->op)->name, "kernel", kernel, "format", format_get(t->format)->name,
                                              "shape", tensor_describe(t, shape, sizeof shape), "src", sources(s->node), "hash",
-                                             hash, "file", filed));
+                                             hash, "file", filed, "part", t->sharding != SHARDING_MIRRORED));
     return rc;
 }
 

@@ -41,6 +41,13 @@ static bool same_hash(const json_t *a, const json_t *b)
     return !strcmp(text_of(a, "hash"), text_of(b, "hash")) && !strcmp(text_of(a, "shape"), text_of(b, "shape"));
 }
 
+/* Whether two values of one name can be held to each other: what one side has a part of, over several devices, the other may have whole. */
+static bool comparable(const json_t *a, const json_t *b)
+{
+    bool part = json_is_true(json_object_get(a, "part"));
+    return part == json_is_true(json_object_get(b, "part")) && (!part || !strcmp(text_of(a, "shape"), text_of(b, "shape")));
+}
+
 int verify_nodes_first(const json_t *a, const json_t *b, int *in_b)
 {
     size_t i;
@@ -48,7 +55,7 @@ int verify_nodes_first(const json_t *a, const json_t *b, int *in_b)
     json_array_foreach(a, i, node)
     {
         int j = place_of(b, text_of(node, "tensor"));
-        if (j >= 0 && !same_hash(node, json_array_get(b, (size_t)j))) {
+        if (j >= 0 && comparable(node, json_array_get(b, (size_t)j)) && !same_hash(node, json_array_get(b, (size_t)j))) {
             *in_b = j;
             return (int)i;
         }
@@ -179,7 +186,7 @@ void verify_nodes_compare(struct verify_nodes *n, const struct node_lists *l)
     json_array_foreach(l->a, i, x)
     {
         int j = place_of(l->b, text_of(x, "tensor"));
-        const json_t *y = j >= 0 ? json_array_get(l->b, (size_t)j) : NULL;
+        const json_t *y = j >= 0 && comparable(x, json_array_get(l->b, (size_t)j)) ? json_array_get(l->b, (size_t)j) : NULL;
         struct verify_node node;
         bool within = true;
         n->n_common += y != NULL;

@@ -100,6 +100,23 @@ static void list_kernels(struct workload *w, const struct plan *p, const char *s
     }
 }
 
+/* What a rank's plan moves in those steps. */
+static void add_rank(const struct plan *p, int32_t n, int64_t depth, int64_t times, int64_t stride, double *weights, double *kv)
+{
+    for (int i = 0; i < p->n_steps; i++) {
+        const struct node *node = p->steps[i].node;
+        *weights += weight_bytes(node) * (double)times;
+        const struct node *attention = node_part(node, OP_ATTENTION);
+        for (int64_t t = 0; attention && t < times; t++)
+            *kv += (double)cells_read(attention, depth + t * stride, n) * cell_bytes(attention);
+    }
+}
+
+static double proportion(double theirs, double own)
+{
+    return own > 0 ? theirs / own : 0;
+}
+
 /* Adds what `times` steps of n tokens move whose first begins at depth, the others each `stride` further. */
 static int add_steps(struct workload *w, struct hone_session *s, const struct hone_model *m, int32_t n, int64_t depth,
                      int64_t times, int64_t stride, const char *list, struct hone_error *e)
@@ -111,15 +128,21 @@ static int add_steps(struct workload *w, struct hone_session *s, const struct ho
     if (list)
         list_kernels(w, p, list);
     w->state += state_bytes(m->model) * (double)times;
-    for (int rank = session_rank(s); rank < session_ranks(s); rank++) {
+    double weights = 0, kv = 0;
+    struct rank_memory own, one;
+    add_rank(p, n, depth, times, stride, &weights, &kv);
+    session_rank_memory(s, session_rank(s), &own);
+    w->weights += weights;
+    w->kv += kv;
+    for (int rank = session_rank(s) + 1; rank < session_ranks(s); rank++) {
         const struct plan *mine = session_rank_plan(s, p, rank);
-        for (int i = 0; mine && i < mine->n_steps; i++) {
-            const struct node *node = mine->steps[i].node;
-            w->weights += weight_bytes(node) * (double)times;
-            const struct node *attention = node_part(node, OP_ATTENTION);
-            for (int64_t t = 0; attention && t < times; t++)
-                w->kv += (double)cells_read(attention, depth + t * stride, n) * cell_bytes(attention);
+        if (mine) {
+            add_rank(mine, n, depth, times, stride, &w->weights, &w->kv);
+            continue;
         }
+        session_rank_memory(s, rank, &one); /* of a rank in another process: as this one's, by what the two have */
+        w->weights += weights * proportion(one.weights + one.mirrored, own.weights + own.mirrored);
+        w->kv += kv * proportion((double)one.kv, (double)own.kv);
     }
     return 0;
 }

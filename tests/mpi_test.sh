@@ -41,6 +41,7 @@ ends leave 2 ",2\]\|for rank 2"
 ends differ 1 "rank"
 # The same with a model: two processes give the logits of two groups of threads.
 hone=${B:-build}/hone
+case $hone in /*) ;; *) hone=$PWD/$hone ;; esac
 "$hone" synth smollm2-135m Q4_0 "$dir/m.gguf" --layers 2 --vocab 1000 >/dev/null || not "no model"
 ask="eval -m $dir/m.gguf --tokens 1,2,3,5,7,11 --greedy 8"
 # shellcheck disable=SC2086
@@ -64,6 +65,24 @@ for who in other stranger; do
     [ "$(grep -c '^hone: ' "$dir/err")" = 1 ] && ok || not "$who among the ranks: told more than once"
 done
 [ $(($(date +%s) - start)) -le 20 ] && ok || not "another build took $(($(date +%s) - start)) s"
+# Other words than rank 0's, which would not count; and one that never joins: within the limit.
+# shellcheck disable=SC2086
+timeout 60 mpirun -np 1 "$hone" $ask -sm tensor -t 1 -ts 1/2 : -np 1 "$hone" $ask -sm tensor -t 1 -ts 2/1 >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc = 2 ] && grep -q "^hone: all ranks need the same command line: rank 0 has '1/2', rank 1 '2/1'" "$dir/err" && ok || not "other words on rank 1: exit code $rc"
+start=$(date +%s)
+# shellcheck disable=SC2086
+timeout 60 mpirun -np 1 "$hone" $ask -sm tensor -t 1 --set comm.timeout=2 : -np 1 true >"$dir/out" 2>"$dir/err"
+rc=$?
+[ $rc = 4 ] && grep -q '^hone: rank 0 waited 2 s for all processes that mpirun started to join' "$dir/err" && ok || not "a rank that never joins: exit code $rc"
+[ $(($(date +%s) - start)) -le 20 ] && ok || not "a rank that never joins: $(($(date +%s) - start)) s"
+# A rank that cannot open the model is named, once; processes that have nothing to do are told of.
+cp "$dir/m.gguf" "$dir/own.gguf"
+(cd "$dir" && timeout 60 mpirun -np 1 "$hone" eval -m own.gguf --tokens 1 -t 1 -sm tensor : -np 1 -wdir / "$hone" eval -m own.gguf --tokens 1 -t 1 -sm tensor >"$dir/out" 2>"$dir/err")
+rc=$?
+[ $rc = 3 ] && [ "$(grep '^hone: ' "$dir/err" | grep -v 'split\|warning')" = 'hone: rank 1: own.gguf: No such file or directory' ] && ok || not "a rank without the model: exit code $rc"
+timeout 60 mpirun -np 2 "$hone" eval -m "$dir/m.gguf" --tokens 1 -t 1 >"$dir/out" 2>"$dir/err" && grep -q 'warning: mpirun started 2 processes, and all but the first did nothing' "$dir/err" && ok ||
+    not "idle processes are not told of"
 # Devices under mpirun: for what is not split; and what is says that they stay idle.
 timeout 60 mpirun -np 2 "${B:-build}/tests/test_ranks_device" mpi >"$dir/err" 2>&1 && ok || not "devices under mpirun: exit code $?"
 # One that is killed or stopped in the middle of a text, the leader or another.

@@ -538,7 +538,7 @@ static int main_mpi(void)
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_mpi)};
     struct hone_error e = {0};
     int rc = 0;
-    if (follow_start(0, &e))
+    if (follow_start(&(struct follow_params){0}, &e))
         fprintf(stderr, "%s\n", e.message);
     else if (comm_rank(follow_comm()) == 0)
         rc = cmocka_run_group_tests(tests, add_backend, NULL);

@@ -349,19 +349,21 @@ static void test_refusals(void **state)
     refused(u.model, "tensor", "1/-1", NULL, "'-1' is no share");
     refused(u.model, "tensor", "1/nan", NULL, "'nan' is no share");
     refused(u.model, "tensor", "1/x", NULL, "'x' is no share");
-    refused(u.model, "tensor", "1//1", NULL, "-ts 1//1");
-    refused(u.model, "tensor", "1/1/", NULL, "-ts 1/1/");
+    refused(u.model, "tensor", "1/0x10", NULL, "'0x10' is no share");
+    refused(u.model, "tensor", "1/1e30", NULL, "'1e30' is a billion or more");
+    refused(u.model, "tensor", "1//1", NULL, "-ts 1//1: an empty word");
+    refused(u.model, "tensor", "1/1/", NULL, "-ts 1/1/: an empty word");
     refused(u.model, "tensor", "1/1", "cpu,cpu,cpu", "2 shares");
     refused(u.model, "tensor", NULL, "cpu:0,cpu", "'cpu:0'");
     refused(u.model, "tensor", NULL, "cpu:1x,cpu", "'cpu:1x'");
-    refused(u.model, "tensor", NULL, "cuda0,cuda1", "'cuda0'");
+    refused(u.model, "tensor", NULL, "gpu0,gpu1", "no device 'gpu0': this build has no backend for it; there are: cpu");
     refused(u.model, "layer", "1/1/1/1/1/1/1/1/1/1/1/1/1/1/1/1", NULL, "layers cannot be shared out over 16");
     for (int i = 0; i < 250; i++)
         strcat(many, "/1");
     refused(u.model, "tensor", many, NULL, "nothing of this model can be split over 251");
     for (int i = 0; i < 10; i++)
         strcat(many, "/1");
-    refused(u.model, "tensor", many, NULL, "at most 256");
+    refused(u.model, "tensor", many, NULL, "more than 256");
     subject_close(&u);
 }
 

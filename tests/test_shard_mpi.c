@@ -131,7 +131,7 @@ int main(int argc, char **argv)
         n_ranks = atoi(argv[2]);
         return lead(argv[1]);
     }
-    if (follow_start(0, &e)) {
+    if (follow_start(&(struct follow_params){0}, &e)) {
         fprintf(stderr, "%s\n", e.message);
         return -e.code;
     }

@@ -191,6 +191,16 @@ static void test_nodes(void **state)
                 0.1f);
     assert_string_equal(n.first.tensor, "k_write");
     assert_false(n.first.same_inputs);
+    /* B has a part of the product, as one of several devices, and the sum of all parts under another name: what both have whole is compared. */
+    json_t *part = node("y", "mul_mat", "x", "F32", "4");
+    json_object_set_new(part, "part", json_true());
+    n = compare(json_pack("[o,o,o]", node("x", "get_rows", "w", "F32", "1"), node("y", "mul_mat", "x", "F32", "2"),
+                          node("z", "add", "y", "F32", "3")),
+                json_pack("[o,o,o]", node("x", "get_rows", "w", "F32", "1"), part, node("z", "add", "y.sum", "F32", "5")), 0.1f);
+    assert_string_equal(n.first.tensor, "z");
+    assert_int_equal(n.n_common, 2);
+    assert_int_equal(n.n_different, 1);
+    assert_false(n.first.same_inputs);
     /* Nothing in common, nothing different. */
     n = compare(json_pack("[o]", node("x", "get_rows", "w", "F32", "1")),
                 json_pack("[o]", node("y", "get_rows", "w", "F32", "1")), 0);
