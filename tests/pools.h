@@ -4,7 +4,11 @@
 
 #include "base/threads.h"
 
+#ifdef HONE_SANITIZED /* where it is for what lies beside a tensor: alone, and with more threads than there is work */
+static const int thread_counts[] = {1, 7};
+#else
 static const int thread_counts[] = {1, 2, 3, 7};
+#endif
 enum { N_POOLS = sizeof thread_counts / sizeof *thread_counts, MOST_THREADS = 7 };
 static struct pool *pools[N_POOLS];
 

@@ -19,6 +19,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef HONE_SANITIZED
+enum { N_RANDOM = 40, N_BITS = 12 };
+#else
+enum { N_RANDOM = 160, N_BITS = 60 };
+#endif
+
 /* ---- running */
 
 /* The kernels of an op that this processor runs; returns how many. */
@@ -125,7 +131,7 @@ static void random_attention(struct rng *r, struct op_case *c, struct attention_
 static void test_attention_random(void **state)
 {
     (void)state;
-    for (uint64_t seed = 0; seed < 160; seed++) {
+    for (uint64_t seed = 0; seed < N_RANDOM; seed++) {
         struct rng r = rng_seed(seed);
         struct attention_params p;
         struct op_case spec;
@@ -332,7 +338,7 @@ static void test_copy_any_bits(void **state)
     const struct kernel *list[8];
     static const enum format_id to[] = {FORMAT_F32, FORMAT_F16, FORMAT_BF16, FORMAT_Q8_0, FORMAT_Q5_1, FORMAT_Q5_0, FORMAT_Q4_1, FORMAT_Q4_0};
     for (size_t f = 0; f < sizeof to / sizeof *to; f++)
-        for (uint64_t seed = 0; seed < 60; seed++) {
+        for (uint64_t seed = 0; seed < N_BITS; seed++) {
             struct copy_params p = {(int32_t)to[f]};
             struct op_case spec = {.name = "bits", .params = &p};
             struct case_run c;
@@ -469,7 +475,7 @@ static void test_fused_bits(void **state)
             place_case(&a, fusions[f], i);
             for (int n = kernels_of(a.c.fused->op, list, 8); n-- > 0;) {
                 place_case(&b, fusions[f], i);
-                run_node(list[n], a.c.fused, 2);
+                run_node(list[n], a.c.fused, N_POOLS - 1);
                 if (run_parts(b.c.fused, list[n]->variant)) {
                     for (int j = 0; j < a.n_roots; j++) {
                         const struct tensor *t = a.roots[j];
