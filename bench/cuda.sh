@@ -17,7 +17,7 @@
 #   ladder        from all references to the whole graph on the GPU
 #   same          the same bits in 20 runs, and from a second request
 #   allocations   what a decode step asks the system for
-#   1b 8b 27b     decode and prefill of 512 tokens with a verdict; deep: the 27B at depth 32,768
+#   1b 8b 27b     decode and prefill of 512 tokens with a verdict (VERIFY=--no-verify: without); deep: the 27B at depth 32,768
 #   trace shadow  where a step's time goes; each kernel of whole models beside its reference
 #
 # MODELS (default /dev/shm/hone-models) takes the synthetic models, 25 GB for all steps. LIMIT=540 seconds in all, JOBS=4 processes at once,
@@ -35,7 +35,7 @@ cache=${HONE_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/hone}
 smollm2=${SMOLLM2:-$cache/SmolLM2-135M-Instruct.Q4_1.gguf}
 began=${CUDA_SH_BEGAN:-$(date +%s)}
 tokens=11,48,85,122,159,36,73,110,147,24,61,98,135,12,49,86,123,0,37,74,111,148,25,62 # of the test data, and below any vocabulary
-export HONE_JOURNAL="$out/journal.db" HONE="$hone" OUT="$out" MODELS="$models" HONE_DATA="$data" CUDA_SH_BEGAN="$began" LIMIT="$limit"
+export HONE_JOURNAL="$out/journal.db" HONE_CACHE="$models/cache" HONE="$hone" OUT="$out" MODELS="$models" HONE_DATA="$data" CUDA_SH_BEGAN="$began" LIMIT="$limit"
 table() { python3 bench/cuda_table.py "$@"; }
 
 # Runs a command within its own limit and what is left of the whole; its output goes to a log.
@@ -185,11 +185,15 @@ step_allocations() {
     done
 }
 
-# Decode and prefill as llama-bench has them, with the verdict unless VERIFY=--no-verify.
+# Decode and prefill as llama-bench has them. The references' logits, which take the host long, are made before and kept; where they do not come
+# in time the figures stand without a verdict, and the line says so.
 speed() { # shape type seconds decode prefill: the last two are what is asked for
     path=$(model "$1" "$2") || return
+    verify=${VERIFY:-}
+    [ -n "$verify" ] || run "reference-$1" "${REFERENCE_LIMIT:-100}" "$hone" bench -m "$path" -p 0 -n 1 -r 1 --no-warmup --no-roof --no-journal ||
+        verify=--no-verify
     # shellcheck disable=SC2086
-    run "bench-$1.jsonl" "$3" "$hone" bench -m "$path" -p 512 -n 512 -r 5 ${VERIFY:-} -o jsonl
+    run "bench-$1.jsonl" "$3" "$hone" bench -m "$path" -p 512 -n 512 -r 5 $verify -o jsonl
     table speed "$1" "$out/bench-$1.jsonl" "$4" "$5" | tee -a "$out/table"
 }
 step_1b() { speed llama3.2-1b Q4_0 90 1700 0; }
@@ -234,7 +238,7 @@ for step in $steps; do
     exit 2
 done
 "$hone" devices 2>/dev/null | grep -q '^cuda' || { echo "cuda.sh: no CUDA device here, or a build without CUDA: SKIPPED"; exit 0; }
-mkdir -p "$out" "$models"
+mkdir -p "$out" "$models/cache"
 rm -f "$out/table" "$out/failures"
 for step in $steps; do
     echo "== $step ($(($(date +%s) - began)) s)"
