@@ -9,6 +9,7 @@
 #ifndef BACKENDS_BACKEND_H
 #define BACKENDS_BACKEND_H
 
+#include "base/arena.h"
 #include "ops/ops.h"
 
 /* Why a kernel was passed over, in one sentence. */
@@ -119,6 +120,24 @@ struct link_api {
     const char *(*way)(const void *link);
 };
 
+/* Several nodes that a backend runs in one launch, as a whole, though they are no fused node: whoever observes gets them one by one, and
+ * so does a plan of ranks that meet. A whole is made with the plan and lives as long. */
+struct whole_api {
+    /* Of the plan's n_all nodes in running order, with the kernels that were chosen for them, those from `from` to `end` - 1 run
+     * one behind the other on this device: *whole for the longest stretch of them that it can run, of *n from *first on, in
+     * memory of the arena; and in *r why not more, or "". 0; NULL in *whole: there is none. */
+    int (*claim)(struct arena *arena, const struct node *const *nodes, const struct kernel *const *kernels, int n_all, int from, int end,
+                 int device, void **whole, int *first, int *n, struct reason *r, struct hone_error *e);
+    size_t (*bytes)(const void *whole); /* of the device's memory, which nobody else writes */
+    /* With the addresses that tensors have now, and that memory, aligned to 256. Again when they change. */
+    int (*prepare)(void *whole, int device, void *stream, void *memory, struct hone_error *e);
+    /* As a kernel's run: on x's stream, may be captured. */
+    int (*launch)(const struct exec *x, const void *whole);
+    /* Of a synchronised stream: whether it gave up. Then it must be prepared again. */
+    int (*check)(const void *whole, struct hone_error *e);
+    void (*release)(void *whole); /* what is not of the arena */
+};
+
 /* What a backend brings whose memory is not the host's. Every call says which device it is about; one that can fail returns 0 or a code
  * with the message in *e. A stream runs what it is given in order, and belongs to one thread at a time; the stream NULL is the
  * device's own, for what is done apart from any run. */
@@ -153,6 +172,7 @@ struct device_api {
     const struct kernel *transfer;
     const struct module_api *modules; /* NULL: no code of a user's own */
     const struct link_api *links; /* NULL: ranks on its devices meet at the host */
+    const struct whole_api *wholes; /* NULL: every node is a launch */
 };
 
 struct backend {

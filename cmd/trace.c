@@ -60,6 +60,24 @@ static void print_fusions(const struct trace *t)
                t->declines[f].count ? t->declines[f].reason.text : t->planned->fuse_misses[f].text);
 }
 
+/* What runs in one launch where nobody looks at its nodes, and why not more. */
+static void print_wholes(const struct trace *t)
+{
+    const struct plan *p = t->plan;
+    for (int i = 0; i < p->n_segments && p->wholes; i++) {
+        const struct segment *g = &p->segments[i];
+        char place[64];
+        if (!g->place)
+            continue;
+        place_name(p->placement, g->place, place, sizeof place);
+        if (g->whole)
+            printf("\n%s: %d of %d nodes run as a whole, from %s to %s%s%s\n", place, g->whole_n, g->n, p->steps[g->whole_first].node->out->name,
+                   p->steps[g->whole_first + g->whole_n - 1].node->out->name, g->whole_why.text[0] ? "; not more: " : "", g->whole_why.text);
+        else
+            printf("\n%s: no nodes run as a whole: %s\n", place, g->whole_why.text);
+    }
+}
+
 static void print_collectives(const struct trace *t)
 {
     const struct collectives *c = &t->collectives;
@@ -102,6 +120,7 @@ static void print_text(const struct trace *t)
         printf("debug.skip_all_reduce left the collectives out: a diagnostic, the output is wrong and no speed here is a result\n");
     print_fusions(t);
     print_collectives(t);
+    print_wholes(t);
     if (t->plan->placement)
         printf("\n%d copies between devices, %d nodes on the host for want of a kernel; nodes of a device are timed by its clock, one at a time\n",
                t->plan->n_copies, t->plan->n_moved);

@@ -134,6 +134,19 @@ static int parse_fusion(struct gates *g, struct gate *gate, enum gate_kind kind,
     return gate_add(g, gate, e);
 }
 
+/* persistent[.<backend>]=on|off */
+static int parse_persistent(struct gates *g, struct gate *gate, const char *name, const char *value, struct hone_error *e)
+{
+    if (*name && !backend_by_name(name + 1))
+        return gate_refuse(e, gate, "no backend of this name");
+    if (strcmp(value, "on") != 0 && strcmp(value, "off") != 0)
+        return gate_refuse(e, gate, "on or off");
+    gate->kind = GATE_PERSISTENT;
+    gate->backend = *name ? name + 1 : NULL;
+    gate->variant = value;
+    return gate_add(g, gate, e);
+}
+
 /* debug.spin=<percent> */
 static int parse_spin(struct gates *g, struct gate *gate, const char *value, struct hone_error *e)
 {
@@ -217,6 +230,8 @@ static int parse_one(struct gates *g, char *word, const char *source, struct hon
         return parse_fusion(g, &gate, GATE_FUSE, own + 4, value, e);
     if (!strncmp(own, "decline.", 8))
         return parse_fusion(g, &gate, GATE_DECLINE, own + 7, value, e);
+    if (!strncmp(own, "persistent", 10) && (!own[10] || own[10] == '.'))
+        return parse_persistent(g, &gate, own + 10, value, e);
     if (!strcmp(own, "debug.spin"))
         return parse_spin(g, &gate, value, e);
     if (!strcmp(own, "debug.skip_all_reduce"))
@@ -226,7 +241,7 @@ static int parse_one(struct gates *g, char *word, const char *source, struct hon
     if (!strncmp(own, "comm.", 5))
         return parse_comm(g, &gate, own + 5, value, e);
     return gate_refuse(e, &gate, "unknown gate; known: kernel[.backend].op[.format][@node]=variant, kernel=ref, skip=op,..., "
-                                 "fuse[.name]=on|off, comm.limit=bytes, comm.timeout=seconds, comm.link=way, comm.pin=on|off");
+                                 "fuse[.name]=on|off, persistent[.backend]=on|off, comm.limit=bytes, comm.timeout=seconds, comm.link=way, comm.pin=on|off");
 }
 
 int gates_parse(struct gates *g, const char *text, const char *source, struct hone_error *e)
@@ -303,6 +318,14 @@ bool gates_fusion(const struct gates *g, enum gate_kind kind, int id, bool fallb
         if (g->list[i].kind == kind && (g->list[i].fusion < 0 || g->list[i].fusion == id))
             return !strcmp(g->list[i].variant, "on");
     return fallback;
+}
+
+bool gates_persistent(const struct gates *g, const char *backend)
+{
+    for (int i = g->n; i-- > 0;)
+        if (g->list[i].kind == GATE_PERSISTENT && (!g->list[i].backend || !strcmp(g->list[i].backend, backend)))
+            return !strcmp(g->list[i].variant, "on");
+    return false;
 }
 
 static const struct gate *last_of(const struct gates *g, enum gate_kind kind)

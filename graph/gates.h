@@ -5,6 +5,7 @@
  *   skip=<op>,...           short for kernel.<op>=ref for each
  *   fuse.<name>=on|off      fuse=off (every fusion)
  *   decline.<name>=on       makes the fused kernels of that fusion decline every step: a test of what happens then
+ *   persistent[.<backend>]=on|off   a run of nodes that the backend knows as a whole is one launch (backend.h: wholes); off
  *   comm.limit=<bytes>      no collective whose part is larger is fused with what follows it (65536)
  *   comm.timeout=<seconds>  how long a rank waits for another before it gives up (60)
  *   comm.link=<way>         how ranks on devices meet: host, or a way of their backend's (cuda: peer, mapped; as fast as can be)
@@ -24,6 +25,7 @@ enum gate_kind {
     GATE_KERNEL,
     GATE_FUSE,
     GATE_DECLINE,
+    GATE_PERSISTENT,
     GATE_COMM_LIMIT,
     GATE_COMM_TIMEOUT,
     GATE_COMM_LINK,
@@ -60,6 +62,8 @@ void gates_free(struct gates *g);
 const struct gate *gates_for_node(const struct gates *g, const char *backend, const struct node *n);
 /* Whether the last gate of this kind that is about fusion id says on; fallback if there is none. */
 bool gates_fusion(const struct gates *g, enum gate_kind kind, int id, bool fallback);
+/* Whether the last persistent gate that is about this backend says on. */
+bool gates_persistent(const struct gates *g, const char *backend);
 /* What the last debug.spin gate asks for, as a share of a step's time; 0: nothing. */
 double gates_spin(const struct gates *g);
 /* The largest part of a collective that may be fused, in bytes; how long a rank waits, in ms (0: the transport's own limit). */

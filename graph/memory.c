@@ -130,6 +130,14 @@ static void live_until_read(struct survey *s, const struct plan *p)
     }
 }
 
+/* Nodes that run as a whole read and write in one go what they would one behind the other (backend.h): what a node reads must still be
+ * there while the next one writes. */
+static void live_longer(struct survey *s, const struct plan *p)
+{
+    for (int k = 0; k < s->n; k++)
+        s->list[k].last += s->list[k].last + 1 < p->n_steps;
+}
+
 /* Of the tensor's place: 0 is the host. */
 static int place_of(const struct plan *p, const struct tensor *t)
 {
@@ -193,6 +201,8 @@ int memory_plan(struct plan *p, struct hone_error *e)
     for (s.step = 0; s.step < p->n_steps; s.step++)
         node_visit(p->steps[s.step].node, &s, survey_tensor);
     live_until_read(&s, p);
+    if (p->wholes)
+        live_longer(&s, p);
     inputs_plan(p, &s, spaces);
     values_plan(p, &s, spaces);
     p->value_bytes = spaces[0].high;

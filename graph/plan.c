@@ -13,6 +13,7 @@
 #include "graph/materialise.h"
 #include "graph/memory.h"
 #include "graph/weights.h"
+#include "graph/whole.h"
 
 #include <fnmatch.h>
 #include <stdio.h>
@@ -368,13 +369,16 @@ static void segments_forget(struct plan *p, int place)
         at->backend->api->graph_free(at->device, s->graph);
         s->graph = NULL;
         s->runs = 0;
+        s->whole_ready = false;
     }
 }
 
 void plan_release(struct plan *p)
 {
-    if (p)
-        segments_forget(p, 0);
+    if (!p)
+        return;
+    segments_forget(p, 0);
+    wholes_release(p);
 }
 
 void plan_bind(struct plan *p, void *block)
@@ -550,15 +554,21 @@ int plan_create(struct plan **out, struct graph *g, const struct plan_options *o
         ps.copies_made = true;
         rc = rc ? rc : steps_make(&ps, e);
     }
+    p->wholes = wholes_wanted(p, o->gates);
     if (!rc)
         rc = memory_plan(p, e);
     if (!rc)
         rc = check_gates(p, o, e);
     if (!rc)
         rc = find_segments(p, e);
-    if (rc)
+    if (!rc && p->wholes)
+        rc = wholes_claim(p, o->gates, e);
+    if (rc) {
+        wholes_release(p);
         return rc;
+    }
     measure_scratch(p);
+    wholes_measure(p);
     p->few = are_few(g);
     ask_guards(p, o->gates);
     p->generation = weights_generation();

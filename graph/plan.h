@@ -47,6 +47,11 @@ struct segment {
     int runs;    /* so far, at these addresses */
     bool ran;    /* at some addresses: what its kernels load and make once is there */
     bool uncaptured; /* it cannot be captured */
+    void *whole;     /* steps that the backend runs in one launch (graph/whole.h); NULL: none, */
+    int whole_first, whole_n; /* which, by the plan's numbers, */
+    size_t whole_offset;      /* where its memory lies in the place's block, */
+    bool whole_ready;         /* whether it is prepared for the addresses of now; */
+    struct reason whole_why;  /* and why not more */
 };
 
 struct plan {
@@ -62,6 +67,7 @@ struct plan {
     int n_segments;
     int n_copies, n_moved; /* copy nodes between places; nodes that run on the host since their place has no kernel for them */
     void *block;          /* from plan_bind */
+    bool wholes;          /* some place's nodes may run as a whole: values live a step longer */
     bool few;             /* no product has more than PLAN_FEW rows of results */
     size_t value_bytes;   /* of the block that plan_bind wants */
     size_t scratch_bytes; /* a worker */

@@ -7,7 +7,7 @@
  *
  * A run ends early by agreement: whoever finds a reason (an error, a cancel) writes the number of the step after which to stop
  * before the barrier of that step, so all threads read the same number behind it. */
-#include "graph/plan.h"
+#include "graph/whole.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -140,12 +140,16 @@ static int launch(struct placed *d, const struct segment *g, bool inputs, bool c
     int rc = at->backend->api->select(x.device, d->e);
     if (!rc && inputs)
         rc = load_inputs(d, g->place);
-    for (int i = g->first; i < g->first + g->n && !rc; i++) {
+    for (int i = g->first, n = 1; i < g->first + g->n && !rc; i += n) {
+        bool whole = g->whole && g->whole_ready && i == g->whole_first;
+        n = whole ? g->whole_n : 1;
         if (careful && i > g->first && node_collective(d->s->plan->steps[i - 1].node))
             rc = at->backend->api->synchronise(at->device, at->stream, d->e);
         if (!rc)
             rc = meet_before(d, g, i);
-        if (!rc)
+        if (!rc && whole)
+            rc = at->backend->api->wholes->launch(&x, g->whole);
+        else if (!rc)
             rc = d->s->plan->steps[i].kernel->run(&x, d->s->plan->steps[i].node);
         if (rc)
             stop(d->s, i, rc);
@@ -231,6 +235,7 @@ static int run_segment(struct placed *d, struct segment *g)
     } else if (timed(d)) {
         rc = launch(d, g, inputs, !g->ran && r->link);
     } else {
+        whole_prepare(d->s->plan, g);
         if (!g->graph && g->runs && !g->uncaptured)
             capture(d, g, inputs);
         rc = g->graph ? at->backend->api->replay(at->device, at->stream, g->graph, d->e)
@@ -267,6 +272,8 @@ static int run_placed(struct shared *s, struct hone_error *e)
         d.e = &ignored;
     int waited = wait_for(&d, 0);
     rc = rc ? rc : waited;
+    if (!rc)
+        rc = wholes_check(s->plan, e);
     return rc || !s->run->link ? rc : met(s, e);
 }
 

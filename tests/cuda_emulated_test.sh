@@ -21,7 +21,7 @@ rm -rf "$E"
 mkdir -p "$E/backends/cuda"
 # Shared memory: what a launch gives is asked for, what a kernel declares is static. Headers stand beside the sources.
 for f in backends/cuda/*.cuh backends/cuda/*.h $(for k in $kernels $products; do ls backends/cuda/$k.cu; done); do
-    case $(basename "$f") in cuda.h | ptx.cuh | wgmma.cuh | link_ptx.cuh) continue ;; esac
+    case $(basename "$f") in cuda.h | ptx.cuh | wgmma.cuh | link_ptx.cuh | persistent_ptx.cuh) continue ;; esac
     sed -E 's/extern __shared__ (__align__\([0-9]+\) )?([a-z0-9_ ]+[a-z0-9_]) ([a-z_]+)\[\];/\2 *\3 = (\2 *)emulated_shared();/
         s/^( *)__shared__ /\1static /' "$f" >"$E/$f"
 done
@@ -40,6 +40,8 @@ for k in $collectives; do
     ${CXX:-g++} -x c++ -std=gnu++20 -O1 -w -I"$E/links" -Itests/emulated -I. -Iinclude -c "$E/links/$k.cu" -o "$E/links/$k.o"
 done
 ${CXX:-g++} -std=gnu++20 -O1 -w -I"$E/links" -Itests/emulated -I. -Iinclude -c tests/emulated/links/links.cc -o "$E/links/links.o"
+# The kernel of a whole step, which runs by itself.
+${CXX:-g++} -x c++ -std=gnu++20 -O1 -w -I"$E" -Itests/emulated -I. -Iinclude -c tests/emulated/persistent/persistent.cc -o "$E/persistent.o"
 # The table of backends as it is without CUDA, so that the library's own kernels stay out.
 ${CC:-gcc} -std=c17 -D_GNU_SOURCE -O1 -I. -Iinclude -c backends/backends.c -o "$E/backends.o"
 # shellcheck disable=SC2086

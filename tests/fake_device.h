@@ -40,6 +40,9 @@ static struct {
     int fail_op;                               /* a kernel of this op returns an error when it is launched; -1: none */
     int fail_rank;                             /* of this rank alone; -1: of any */
     bool no_capture;                           /* captures fail */
+    bool no_whole, no_prepare;                 /* no nodes are taken as a whole; what was taken cannot be prepared */
+    bool whole_fails;                          /* the next one gives up */
+    int n_wholes, prepared, whole_launches;    /* alive; so far */
 } fake = {.limit = SIZE_MAX, .fail_op = -1, .fail_rank = -1};
 static pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER; /* ranks are threads */
 
@@ -545,12 +548,82 @@ static const char *fake_link_way(const void *link)
 static const struct link_api fake_links = {.create = fake_links_create, .free = fake_link_free, .reset = fake_links_reset,
                                            .abort = fake_link_abort, .check = fake_link_check, .way = fake_link_way};
 
+/* ---- wholes: all nodes of a segment but the first */
+
+struct fake_whole {
+    const struct node *const *nodes;
+    int n;
+};
+
+static int fake_claim(struct arena *arena, const struct node *const *nodes, const struct kernel *const *kernels, int n_all, int from, int end, int device,
+                      void **whole, int *first, int *n, struct reason *r, struct hone_error *e)
+{
+    (void)kernels, (void)device;
+    struct fake_whole *w = arena_alloc(arena, sizeof *w);
+    assert_true(from >= 0 && from < end && end <= n_all);
+    if (!w)
+        return err_set(e, HONE_ERESOURCE, "no memory");
+    *whole = NULL;
+    if (fake.no_whole || end - from < 2) {
+        fits_not(r, "it was told not to");
+        return 0;
+    }
+    *w = (struct fake_whole){nodes + from + 1, end - from - 1};
+    *first = from + 1;
+    *n = w->n;
+    *whole = w;
+    fake_count(&fake.n_wholes, 1);
+    return 0;
+}
+
+static size_t fake_whole_bytes(const void *whole)
+{
+    return whole ? 1000 : 0;
+}
+
+static int fake_whole_prepare(void *whole, int device, void *stream, void *memory, struct hone_error *e)
+{
+    if (fake.no_prepare)
+        return err_set(e, HONE_EFAULT, "it was told that it cannot be");
+    assert_non_null(whole);
+    assert_int_equal((uintptr_t)memory % 256, 0);
+    fake_count(&fake.prepared, 1);
+    return fake_fill(device, stream, memory, 0xee, 1000, e); /* of nobody else's */
+}
+
+static int fake_whole_launch(const struct exec *x, const void *whole)
+{
+    const struct fake_whole *w = whole;
+    int rc = 0;
+    fake_count(&fake.whole_launches, 1);
+    for (int i = 0; i < w->n && !rc; i++)
+        rc = fake_run(x, w->nodes[i]);
+    return rc;
+}
+
+static int fake_whole_check(const void *whole, struct hone_error *e)
+{
+    (void)whole;
+    bool fails = fake.whole_fails;
+    fake.whole_fails = false;
+    return fails ? err_set(e, HONE_EFAULT, "the fake whole gave up") : 0;
+}
+
+static void fake_whole_release(void *whole)
+{
+    assert_non_null(whole);
+    fake_count(&fake.n_wholes, -1);
+}
+
+static const struct whole_api fake_wholes = {fake_claim, fake_whole_bytes, fake_whole_prepare, fake_whole_launch, fake_whole_check,
+                                             fake_whole_release};
+
 static const struct device_api fake_api = {
     .select = fake_select, .alloc = fake_alloc, .free = fake_free, .host_alloc = fake_host_alloc, .host_free = fake_host_free,
     .stream_create = fake_stream_create, .stream_free = fake_stream_free, .copy = fake_copy, .fill = fake_fill,
     .synchronise = fake_synchronise, .capture_begin = fake_capture_begin, .capture_end = fake_capture_end, .replay = fake_replay,
     .graph_free = fake_graph_free, .timer_start = fake_timer_start, .timer_stop = fake_timer_stop, .why = fake_why,
-    .transfer = &fake_transfer, .links = &fake_links,
+    .transfer = &fake_transfer, .links = &fake_links, .wholes = &fake_wholes,
 };
 
 static const struct backend fake_backend = {

@@ -11,10 +11,7 @@
  *
  * Bound by latency: token, map, rows, the cluster's barrier. In longer contexts eight blocks a KV head are too few
  * to read the cache at full rate: rope_kv and attention_split. */
-#include "backends/cuda/a8.cuh"
-#include "backends/cuda/attention_split.cuh"
-#include "backends/cuda/rope.cuh"
-#include "backends/cuda/row_store.cuh"
+#include "backends/cuda/attention_step.cuh"
 #include "backends/cuda/unary.cuh"
 
 #include <cooperative_groups.h>
@@ -42,37 +39,6 @@ enum {
     ATTEND_GATE
 };
 
-/* Frequencies as a function (ops/rope.h). */
-struct attend_angles {
-    double ratio, scale, extension; /* the logarithm to base 2 of what a pair's frequency is to the one before's */
-    double low, span;               /* of YaRN's ramp */
-    float magnitude;
-    const float *factors; /* or NULL */
-    int pairs;
-    bool neighbours; /* pairs are (2 i, 2 i + 1), not (i, i + pairs) */
-};
-
-struct attend_rows {
-    const char *rows;  /* of f32 */
-    int64_t head;      /* bytes from head to head */
-    const float *norm; /* its weight, or NULL */
-    float eps;
-};
-
-struct attend_task {
-    struct attend_rows q, k, v, gate; /* gate.rows NULL: none */
-    char *k_cache, *v_cache;
-    int64_t k_cell, k_head, v_cell, v_head; /* bytes */
-    const int32_t *positions, *cells, *sequences, *map;
-    int64_t map_sequence;
-    int n_cells, n_ctx, n_seq, format, kind; /* kind: of the gate */
-    int group, parts, window, temperature_period;
-    float scale, softcap, temperature;
-    float *y; /* NULL: only quantised */
-    struct block_a8 *quantized;
-    struct attend_angles angles;
-};
-
 /* Results of warps that have tiles are numbered by their first one, at most ATTEND_SPREAD. */
 template <int D> struct attend_memory {
     float q[SPLIT_HEADS][D + 4], row[2][D]; /* the turned queries; the new key and value */
@@ -80,121 +46,6 @@ template <int D> struct attend_memory {
         stats[ATTEND_SPREAD][SPLIT_HEADS][2]; /* this block's units of all results; maxima, sums */
     float cosines[D / 2], sines[D / 2];
 };
-
-__device__ static inline void attend_angles_make(const struct attend_task &p, float *cosines, float *sines)
-{
-    const struct attend_angles &a = p.angles;
-    for (int i = threadIdx.x; i < a.pairs; i += SPLIT_THREADS) {
-        double full = exp2(i * a.ratio), frequency = full * a.scale;
-        if (a.extension != 0) {
-            double mix = (1 - fmin(1.0, fmax(0.0, (i - a.low) / a.span))) * a.extension;
-            frequency = frequency * (1 - mix) + full * mix;
-        }
-        if (a.factors)
-            frequency /= (double)a.factors[i];
-        float sine, cosine;
-        rope_sine_cosine(p.positions[0] * frequency, &sine, &cosine);
-        sines[i] = sine * a.magnitude;
-        cosines[i] = cosine * a.magnitude;
-    }
-}
-
-/* A head's row, normed where it has a weight, to shared memory; a warp does it. */
-template <int D> __device__ static inline void attend_load(const struct attend_rows &from, int head, float *row)
-{
-    int lane = threadIdx.x % WARP;
-    const float *x = (const float *)(from.rows + head * from.head);
-    float y[D / WARP];
-#pragma unroll
-    for (int j = 0; j < D / WARP; j++)
-        y[j] = x[j * WARP + lane];
-    if (from.norm) {
-        float squares = 0;
-#pragma unroll
-        for (int j = 0; j < D / WARP; j++)
-            squares += y[j] * y[j];
-        squares = warp_sum(squares);
-        float scale = 1 / sqrtf(squares / D + from.eps);
-        if (!(squares > 1e-30f && squares < 1e38f)) {
-            double again = 0;
-#pragma unroll
-            for (int j = 0; j < D / WARP; j++)
-                again += (double)y[j] * (double)y[j];
-            scale = (float)rsqrt(warp_sum(again) / D + (double)from.eps);
-        }
-#pragma unroll
-        for (int j = 0; j < D / WARP; j++)
-            y[j] = y[j] * scale * from.norm[j * WARP + lane];
-    }
-#pragma unroll
-    for (int j = 0; j < D / WARP; j++)
-        row[j * WARP + lane] = y[j];
-    __syncwarp();
-}
-
-__device__ static inline void attend_turn(const struct attend_angles &a, const float *cosines, const float *sines, float *row)
-{
-    for (int i = threadIdx.x % WARP; i < a.pairs; i += WARP) {
-        int one = a.neighbours ? 2 * i : i, two = a.neighbours ? 2 * i + 1 : i + a.pairs;
-        float x = row[one], y = row[two];
-        row[one] = fmaf(x, cosines[i], -(y * sines[i]));
-        row[two] = fmaf(x, sines[i], y * cosines[i]);
-    }
-    __syncwarp();
-}
-
-/* The new key, and the new value, into their cell; a warp each. */
-template <int D>
-__device__ static inline void attend_write(const struct attend_task &p, struct attend_memory<D> &m, int kv_head, bool value)
-{
-    float *row = m.row[value];
-    attend_load<D>(value ? p.v : p.k, kv_head, row);
-    if (!value)
-        attend_turn(p.angles, m.cosines, m.sines, row);
-    int cell = p.cells[0];
-    if (cell < 0 || cell >= p.n_cells)
-        return;
-    int64_t unit = p.format == FORMAT_Q8_0 ? 34 : 2;
-    if (value)
-        warp_store_row(p.format, p.v_cache + cell * p.v_cell + kv_head * p.v_head, unit, row, D);
-    else
-        warp_store_row(p.format, p.k_cache + cell * p.k_cell + kv_head * p.k_head, unit, row, D);
-}
-
-/* The token's positions: from the last but so many on. */
-__device__ static inline struct attention_span attend_span(const struct attend_task &p)
-{
-    struct attention_span s = {0, p.positions[0], p.sequences[0]};
-    if (p.window && s.high >= p.window)
-        s.low = s.high - p.window + 1;
-    if (s.high < 0 || s.high >= p.n_ctx || s.sequence < 0 || s.sequence >= p.n_seq) {
-        s.low = 0;
-        s.high = s.sequence = -1;
-    }
-    return s;
-}
-
-/* The cell of position number `lane` of a tile, or -1. */
-__device__ static inline int attend_cell(const struct attend_task &p, const struct attention_span &s, int tile)
-{
-    int lane = threadIdx.x % WARP, at = s.low + tile * SPLIT_TILE + lane;
-    if (lane >= SPLIT_TILE || at > s.high)
-        return -1;
-    int cell = p.map[s.sequence * p.map_sequence + at];
-    return cell < p.n_cells ? cell : -1;
-}
-
-/* Rows of K and V into the second-level cache. */
-template <int D> __device__ static inline void attend_ahead(const struct attend_task &p, int kv_head, int cell)
-{
-    if (cell < 0)
-        return;
-    const char *k = p.k_cache + cell * p.k_cell + kv_head * p.k_head, *v = p.v_cache + cell * p.v_cell + kv_head * p.v_head;
-    for (int at = 0; at < (p.format == FORMAT_Q8_0 ? D / 32 * 34 : D * 2); at += 128) {
-        prefetch_l2(k + at);
-        prefetch_l2(v + at);
-    }
-}
 
 /* A warp's result to those who add it: unit number u, 32 columns of a head, to block u % ATTEND_BLOCKS; maxima and sums to all.
  */
@@ -278,12 +129,12 @@ static __global__ void __launch_bounds__(SPLIT_THREADS) attention_step(const __g
         values.load();
     else
         attend_ahead<D>(p, kv_head, cell);
-    attend_angles_make(p, m.cosines, m.sines);
+    attend_angles_make(p, m.cosines, m.sines, SPLIT_THREADS);
     cuda_wait();
     __syncthreads();
     for (int job = warp; job < n_heads + 2 * writes; job += SPLIT_WARPS) {
         if (job < 2 * writes) {
-            attend_write<D>(p, m, kv_head, job == 1);
+            attend_write<D>(p, m.cosines, m.sines, m.row[job == 1], kv_head, job == 1);
         } else {
             int h = job - 2 * writes;
             attend_load<D>(p.q, head + h, m.q[h]);
@@ -393,7 +244,7 @@ static bool attend_rows_fit(const struct tensor *t, struct reason *r)
     return (tensor_rows_contiguous(t) && t->ne[2] == 1) || fits_not(r, "the values of %.60s lie apart", t->name);
 }
 
-static bool attend_fits(const struct node *n, struct reason *r)
+bool attend_fits(const struct node *n, struct reason *r)
 {
     struct attend_parts s = attend_parts_of(n);
     const struct tensor *q = n->src[ATTEND_Q], *k_cache = n->src[ATTEND_K_CACHE], *map = n->src[ATTEND_MAP];
@@ -473,7 +324,7 @@ static struct attend_rows attend_rows_of(const struct tensor *t, const struct te
     return s;
 }
 
-static struct attend_task attend_task_of(const struct node *n)
+struct attend_task attend_task_of(const struct node *n)
 {
     struct attend_parts s = attend_parts_of(n);
     const struct tensor *k = n->src[ATTEND_K_CACHE], *v = n->src[ATTEND_V_CACHE], *map = n->src[ATTEND_MAP],

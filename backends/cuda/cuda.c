@@ -21,6 +21,7 @@ enum { MAX_DEVICES = 16 };
 
 extern const struct backend backend_cuda;
 extern const struct link_api cuda_links;
+extern const struct whole_api cuda_wholes;
 
 #define KERNEL(op, variant) extern const struct kernel cuda_##op##_##variant;
 #include "backends/cuda/kernels.def"
@@ -473,6 +474,7 @@ static const struct device_api api = {
     .transfer = &copy_transfer,
     .modules = &cuda_modules,
     .links = &cuda_links,
+    .wholes = &cuda_wholes,
 };
 
 const struct backend backend_cuda = {

@@ -170,6 +170,10 @@ template <class T> static inline T __ldcg(const T *p)
 {
     return *p;
 }
+template <class T> static inline T __ldg(const T *p)
+{
+    return *p;
+}
 template <class T> static inline void __stcg(T *p, T x)
 {
     *p = x;
@@ -207,6 +211,13 @@ static inline unsigned __byte_perm(unsigned a, unsigned b, unsigned selector)
     for (int i = 0; i < 4; i++)
         r |= (unsigned)(bytes >> 8 * (selector >> 4 * i & 7) & 255) << 8 * i;
     return r;
+}
+/* Four signed bytes of each. */
+static inline int __dp4a(int a, int b, int c)
+{
+    for (int i = 0; i < 32; i += 8)
+        c += (int8_t)(a >> i) * (int8_t)(b >> i);
+    return c;
 }
 #define __expf(x) expf(x) /* the C library has one of that name */
 static inline float __fdividef(float x, float y)
