@@ -9,7 +9,7 @@ until_true() { # what it is about, command...
     shift
     until "$@" 2>/dev/null; do
         tries=$((tries + 1))
-        [ $tries != 400 ] || { fail "$what"; return; }
+        [ $tries != 2400 ] || { fail "$what"; return; }
         sleep 0.05
     done
 }
@@ -26,7 +26,7 @@ expect 0 '' "$hone" bench $short
 holder=$!
 : >ab.err
 until_true "a bench does not take the machine" is_held
-("$hone" ab -m m.gguf --b fuse.mlp=off --blocks 8 --sample 0.001 -d 0 --no-journal >ab.out 2>ab.err || true; echo ended >ab.end) &
+("$hone" ab -m m.gguf -t 1 --b fuse.mlp=off --blocks 8 -n 2 -r 1 --no-journal >ab.out 2>ab.err || true; echo ended >ab.end) &
 until_true "it does not say what it waits for: $(cat ab.err)" grep -q "waiting: process $holder (hone bench) measures on this machine" ab.err
 expect 0 '' "$hone" bench $short --no-lock
 expect 130 'waiting' timeout --preserve-status -s INT 1 "$hone" bench $short

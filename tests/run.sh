@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs the tests and closes with one line: N passed, N failed, N skipped. A test is an executable (tests/test_*.c, built with
 # cmocka) or a script (tests/*_test.sh; tests/*_soak.sh). Exit code 77 is a visible skip.
-#   run.sh units | tsan TEST... | all | soak
+#   run.sh units | scripts | tsan TEST... | all | soak
 set -u
 cd "$(dirname "$0")/.."
 B=${B:-build}
@@ -61,7 +61,7 @@ side_by_side() { # tests, a line each in $journal/order
     HONE_OUTPUTS=$journal xargs -P "$(nproc)" -I '{}' sh tests/run.sh one '{}' <"$journal/order"
     sort "$journal/order" >"$journal/told"
     while read -r t; do
-        name=$(basename "$t")
+        name=$(basename "$t" .sh)
         printf '== %s\n' "$name"
         cat "$journal/$name.out"
         read -r rc spent <"$journal/$name.rc" || { rc=1 spent=0; }
@@ -80,6 +80,17 @@ units_side_by_side() {
     side_by_side
     for name in $timed; do [ ! -x "$B/tests/$name" ] || run "$name" "$B/tests/$name"; done
 }
+# The scripts, in the same way; by themselves those whose processes wait for one another by spinning.
+scripts_side_by_side() {
+    long='ab iterate cuda_emulated tier bench ladder'
+    spinning='mpi processes shard_mpi collectives'
+    for name in $long; do echo "tests/${name}_test.sh"; done >"$journal/order"
+    for t in tests/*_test.sh; do
+        case " $long $spinning " in *" $(basename "$t" _test.sh) "*) ;; *) echo "$t" ;; esac
+    done >>"$journal/order"
+    side_by_side
+    for name in $spinning; do run "${name}_test" sh "tests/${name}_test.sh"; done
+}
 
 case ${1:-all} in
 self) # what tests/run_test.sh looks at: one of each outcome
@@ -88,12 +99,15 @@ self) # what tests/run_test.sh looks at: one of each outcome
     run missing sh -c 'exit 77'
     ;;
 one) # for side_by_side
-    name=$(basename "$2") start=$(date +%s) rc=0
-    "$2" >"$HONE_OUTPUTS/$name.out" 2>&1 || rc=$?
+    name=$(basename "$2" .sh) start=$(date +%s) rc=0
+    case $2 in *.sh) set -- one sh "$2" ;; esac
+    shift
+    "$@" >"$HONE_OUTPUTS/$name.out" 2>&1 || rc=$?
     echo "$rc $(($(date +%s) - start))" >"$HONE_OUTPUTS/$name.rc"
     exit 0
     ;;
 units) units_side_by_side ;;
+scripts) scripts_side_by_side ;;
 tsan)
     shift
     for t; do echo "$t"; done >"$journal/order"
@@ -104,7 +118,7 @@ all)
     templates
     run deps sh tests/deps.sh
     units_side_by_side
-    for t in tests/*_test.sh; do run "$(basename "$t" .sh)" sh "$t"; done
+    scripts_side_by_side
     run asan make --no-print-directory asan
     run tsan make --no-print-directory tsan
     run fuzz make --no-print-directory fuzz FUZZ_SECONDS="${FUZZ_SECONDS:-20}"
@@ -118,7 +132,7 @@ soak)
     run fuzz make --no-print-directory fuzz FUZZ_SECONDS=300
     ;;
 *)
-    echo "usage: run.sh units|tsan TEST...|all|soak" >&2
+    echo "usage: run.sh units|scripts|tsan TEST...|all|soak" >&2
     exit 2
     ;;
 esac
