@@ -81,12 +81,12 @@ struct staged {
     enum { UNITS = LINK_STAGED / 4, CHANNELS = LINK_CHANNELS };
     enum { BATCH = 4 }; /* loads of a thread in flight: one from another card takes a microsecond and more */
 
-    /* What the thread's BATCH units from u on are of this rank; behind the last of n it is repeated. */
+    /* What the thread's BATCH units from u on are of this rank; zeros behind the last of n. */
     static __device__ __forceinline__ void mine(const struct reduction &p, int64_t at, int n, int u, float4 (&x)[BATCH])
     {
 #pragma unroll
         for (int b = 0; b < BATCH; b++)
-            x[b] = partial_unit(p, 4 * (at + min(u + b * THREADS, n - 1)));
+            x[b] = u + b * THREADS < n ? partial_unit(p, 4 * (at + u + b * THREADS)) : make_float4(0, 0, 0, 0);
     }
     static __device__ void turn(const struct reduction &p, uint32_t turn, int64_t at, int n)
     {
@@ -106,7 +106,7 @@ struct staged {
             for (int r = 0; r < l.size; r++) {
 #pragma unroll
                 for (int b = 0; b < BATCH; b++)
-                    x[b] = r == l.rank ? own[b] : staged_get(l, turn, min(u + b * THREADS, n - 1), r);
+                    x[b] = r == l.rank || u + b * THREADS >= n ? own[b] : staged_get(l, turn, u + b * THREADS, r);
 #pragma unroll
                 for (int b = 0; b < BATCH; b++)
                     sum[b] = r ? plus(sum[b], x[b]) : x[b];
