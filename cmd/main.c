@@ -14,6 +14,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <termios.h>
 #include <unistd.h>
 
 #define COMMAND(name) extern const struct command command_##name;
@@ -353,6 +354,17 @@ static void nobody_came(int limit_ms)
     _exit(-HONE_ERESOURCE);
 }
 
+static struct termios terminal; /* as it was: whoever types may be in the middle of a line */
+static bool has_terminal;
+
+static void somebody_is_missed(const struct hone_error *e)
+{
+    if (has_terminal)
+        tcsetattr(STDIN_FILENO, TCSANOW, &terminal);
+    fputc('\n', stderr);
+    cmd_fail(e);
+}
+
 /* What --set says of it; 0: nothing. What is wrong there the session says. */
 static int limit_of_set(void)
 {
@@ -367,16 +379,17 @@ static int limit_of_set(void)
 static int run_with_others(const struct command *c, int n_args, char **args, const char *words)
 {
     struct hone_error e = {0};
-    struct follow_params p = {.poll = model_args.poll, .limit_ms = limit_of_set(), .command = words, .late = nobody_came};
+    struct follow_params p = {.poll = model_args.poll, .limit_ms = limit_of_set(), .command = words, .late = nobody_came, .lost = somebody_is_missed};
+    has_terminal = !tcgetattr(STDIN_FILENO, &terminal);
     if (follow_start(&p, &e)) {
         bool shared = follow_comm() && !comm_error(follow_comm())->code; /* all know of it: one says it, and none is gone before */
         int refused = shared && comm_rank(follow_comm()) ? -e.code : cmd_fail(&e);
         follow_end();
         return refused;
     }
-    bool leads = comm_rank(follow_comm()) == 0;
+    bool leads = !follow_comm() || comm_rank(follow_comm()) == 0;
     int rc = leads ? run_alone(c, n_args, args) : 0;
-    if (leads && !rc && !follow_used() && comm_size(follow_comm()) > 1)
+    if (leads && !rc && !follow_used() && follow_comm())
         log_line(LOG_WARN, "mpirun started %d processes, and all but the first did nothing: -sm tensor or -sm layer splits a model over them",
                  comm_size(follow_comm()));
     if (!leads && model_args.mask && cpu_mask(model_args.mask, &e))

@@ -16,15 +16,19 @@ static int by_size(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static int time_size(struct comm *c, const float *x, float *sum, int64_t n, double *median)
+/* Two buffers take turns, and each is written anew: what is measured is the way of lines that another core, or process, has changed. */
+static int time_size(struct comm *c, float *x[2], float *sum, int64_t n, double *median)
 {
     double ns[RUNS];
     int rc = 0;
     for (int i = 0; i < RUNS && !rc; i++) {
+        float *mine = x[i & 1];
+        for (int64_t k = 0; k < n; k++)
+            mine[k] = (float)(i + k);
         rc = comm_barrier(c, NULL, "link");
         int64_t start = clock_ns();
         if (!rc)
-            rc = comm_all_reduce(c, NULL, x, sum, n, "link");
+            rc = comm_all_reduce(c, NULL, mine, sum, n, "link");
         ns[i] = (double)(clock_ns() - start);
     }
     qsort(ns, RUNS, sizeof *ns, by_size);
@@ -34,13 +38,13 @@ static int time_size(struct comm *c, const float *x, float *sum, int64_t n, doub
 
 int comm_link(struct comm *c, double *latency_ns, double *bytes_per_s, struct hone_error *e)
 {
-    float *x = calloc(2 * LARGE, sizeof *x);
+    float *x = calloc(3 * LARGE, sizeof *x), *both[2] = {x, x ? x + LARGE : NULL};
     double small = 0, large = 0;
     if (!x && !comm_error(c)->code)
         comm_abort(c, HONE_ERESOURCE, "no memory to measure a link");
-    int rc = x ? time_size(c, x, x + LARGE, SMALL, &small) : HONE_ERESOURCE;
+    int rc = x ? time_size(c, both, x + 2 * LARGE, SMALL, &small) : HONE_ERESOURCE;
     if (!rc)
-        rc = time_size(c, x, x + LARGE, LARGE, &large);
+        rc = time_size(c, both, x + 2 * LARGE, LARGE, &large);
     int settled = comm_settle(c, "link"); /* x is about to go */
     free(x);
     if (rc || settled)

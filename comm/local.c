@@ -25,7 +25,8 @@
 
 enum {
     YIELD_EVERY = 512,
-    NAP_NS = 20000000
+    NAP_NS = 20000000,
+    STOPPED_NS = 500000000
 }; /* spins between two offers of the processor, about 20 us; longest sleep without a look around */
 
 struct seat {
@@ -101,7 +102,7 @@ static int gone(struct local *l, int r, const char *where)
 static int sleep_until(struct local *l, int r, unsigned seq, const char *where)
 {
     struct seat *s = &l->group->seats[r];
-    int64_t start = clock_ns();
+    int64_t start = clock_ns(), last = start;
     struct timespec nap = {0, NAP_NS};
     for (;;) {
         unsigned now = atomic_load(&s->seq);
@@ -113,7 +114,11 @@ static int sleep_until(struct local *l, int r, unsigned seq, const char *where)
         bool left = atomic_load(&s->left);
         if (left && !reached(s, seq))
             return gone(l, r, where);
-        if (clock_ns() - start > l->base.limit_ns)
+        int64_t t = clock_ns();
+        if (t - last > STOPPED_NS) /* it was this process that did not run */
+            start += t - last;
+        last = t;
+        if (t - start > l->base.limit_ns)
             return too_late(l, r, seq, where);
         syscall(SYS_futex, &s->seq, FUTEX_WAIT_PRIVATE, now, &nap, NULL, 0);
     }

@@ -42,6 +42,7 @@ int comm_mpi_create(struct comm **rank, const struct comm_params *p, struct hone
 #include <mpi.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <string.h>
 
 enum { TESTS_A_LOOK = 256 }; /* of the requests, between two looks at the clock */
@@ -90,13 +91,20 @@ static int mpi_failed(struct mpi *m, int mpi_code, const char *where)
 static int too_late(struct mpi *m, const char *where)
 {
     struct hone_error e = {0};
-    for (int j = 0; j < 2 * m->base.size; j++) { /* what others were to send, then what they were to take; the first message stays */
-        int done = 1;
-        if (m->requests[j] != MPI_REQUEST_NULL)
-            MPI_Test(&m->requests[j], &done, MPI_STATUS_IGNORE);
-        if (!done)
-            err_set(&e, HONE_ERESOURCE, "rank %d waited %.3g s at %s for rank %d%s", m->base.rank, (double)m->base.limit_ns / 1e9,
-                    where, j % m->base.size, j < m->base.size ? "" : " to take what it sent");
+    for (int takes = 0; takes < 2 && !e.code; takes++) { /* what others were to send; else what they were to take */
+        char who[200] = "";
+        size_t n = 0;
+        for (int r = 0; r < m->base.size; r++) {
+            MPI_Request *q = &m->requests[takes * m->base.size + r];
+            int done = 1;
+            if (*q != MPI_REQUEST_NULL)
+                MPI_Test(q, &done, MPI_STATUS_IGNORE);
+            if (!done && n + 24 < sizeof who) /* all of them: one that waits itself is not to blame */
+                n += (size_t)snprintf(who + n, sizeof who - n, "%sfor rank %d", n ? " and " : "", r);
+        }
+        if (n)
+            err_set(&e, HONE_ERESOURCE, "rank %d waited %.3g s at %s %s%s", m->base.rank, (double)m->base.limit_ns / 1e9, where, who,
+                    takes ? " to take what it sent" : "");
     }
     err_set(&e, HONE_ERESOURCE, "rank %d waited %.3g s at %s, which was over then", m->base.rank, (double)m->base.limit_ns / 1e9,
             where); /* unless a rank was named */
@@ -204,7 +212,7 @@ static void mpi_free(struct comm *c)
         comm_barrier(c, NULL, "the end"); /* else MPI_Finalize waits for ever for a rank that hangs */
     e = failure_error(&m->failure);
     if (e->code)
-        MPI_Abort(m->world, -e->code);
+        MPI_Abort(m->world, e->code == HONE_ECANCELED ? 130 : -e->code); /* as shells know interrupted ones */
     MPI_Comm_free(&m->world);
     MPI_Finalize();
     free(m->room);

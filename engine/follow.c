@@ -46,6 +46,7 @@ static struct comm *world;
 static atomic_int limit_ms = COMM_LIMIT_MS;
 static bool sessions_used[MAX_SESSIONS]; /* the leader's numbers, from 1 on */
 static bool agreed;                      /* the last failure was one that all processes know of, and the group works */
+static void (*lost)(const struct hone_error *e);
 static bool joined;                      /* the first meeting found all processes alike: the others wait for orders */
 
 bool follow_wanted(void)
@@ -73,12 +74,13 @@ static struct {
     bool started, stop;
 } life = {.mutex = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
-static bool used; /* something was ordered; within the turn */
+static bool used; /* something was ordered */
 
 static int tell(const struct order *o, const void *more, size_t bytes, struct hone_error *e)
 {
     struct order copy = *o;
-    used |= o->kind != ORDER_NOTHING && o->kind != ORDER_END;
+    if (o->kind != ORDER_NOTHING && o->kind != ORDER_END)
+        used = true;
     int rc = comm_broadcast(world, NULL, &copy, sizeof copy, 0, "an order");
     if (!rc && bytes)
         rc = comm_broadcast(world, NULL, (void *)(uintptr_t)more, bytes, 0, "what goes with an order");
@@ -130,9 +132,11 @@ static void *live(void *unused)
             continue;
         pthread_mutex_unlock(&life.mutex);
         if (!pthread_mutex_trylock(&turn)) { /* else an order is obeyed: nobody waits for one */
-            if (!comm_error(world)->code)
-                tell(&(struct order){.kind = ORDER_NOTHING}, NULL, 0, &ignored); /* the next order tells what is wrong */
-            pthread_mutex_unlock(&turn);
+            if (!comm_error(world)->code && tell(&(struct order){.kind = ORDER_NOTHING}, NULL, 0, &ignored) && lost) {
+                lost(&ignored); /* whoever types would not learn of it before his next line */
+                comm_free(world);
+            }
+            pthread_mutex_unlock(&turn); /* without a `lost` the next order tells what is wrong */
         }
         pthread_mutex_lock(&life.mutex);
     }
@@ -163,6 +167,7 @@ int follow_start(const struct follow_params *params, struct hone_error *e)
 {
     struct comm_params p = {
         .n_workers = FOLLOW_THREADS, .poll = params->poll, .limit_ms = params->limit_ms, .late = params->late};
+    lost = params->lost;
     if (params->limit_ms)
         atomic_store(&limit_ms, params->limit_ms);
     int rc = comm_mpi_create(&world, &p, e);
@@ -171,7 +176,7 @@ int follow_start(const struct follow_params *params, struct hone_error *e)
     if (!rc)
         rc = comm_self_test(world, e);
     joined = !rc;
-    return rc || comm_rank(world) ? rc : life_start(e);
+    return rc || comm_rank(world) || !follow_comm() ? rc : life_start(e);
 }
 
 void follow_limit(int ms)
@@ -181,9 +186,10 @@ void follow_limit(int ms)
     life_change(false);
 }
 
+/* A world of one is no world: there is nobody to split over. */
 struct comm *follow_comm(void)
 {
-    return world;
+    return world && comm_size(world) > 1 ? world : NULL;
 }
 
 void follow_end(void)
@@ -222,7 +228,7 @@ static size_t texts_of(char *to, const char *path, const struct hone_session_par
 int follow_create(const char *path, const struct hone_session_params *p, const char *gates, int *id, struct hone_error *e)
 {
     *id = 0;
-    if (!world || comm_rank(world))
+    if (!follow_comm() || comm_rank(world))
         return 0;
     size_t texts = texts_of(NULL, path, p, gates), bytes = sizeof *p + texts;
     char *message = malloc(bytes);

@@ -20,6 +20,9 @@ struct follow_params {
     int poll, limit_ms;  /* comm_params' */
     const char *command; /* the words that the process was started with, which all must have alike: only those of rank 0 count; NULL: none */
     void (*late)(int limit_ms); /* comm_params' */
+    /* Called from a thread where a process is missed while the leader has nothing to order; then all processes end. NULL: the next order
+     * tells. */
+    void (*lost)(const struct hone_error *e);
 };
 /* Joins the group of all processes; once, in each of them. */
 int follow_start(const struct follow_params *p, struct hone_error *e);
@@ -41,6 +44,9 @@ enum { FOLLOW_THREADS = 256 }; /* of a rank, at most */
 /* follow_start's: all processes tell what and where they are. HONE_EUSAGE, on all of them, where one is of another build or was started with
  * another command. */
 int follow_meet(struct comm *c, const char *command, struct hone_error *e);
+/* Threads that a session takes where nobody says how many: a core each, of those that this process may run on; shared: out among the group's
+ * processes on this machine, unless each was given its own. */
+int follow_threads(bool shared);
 /* Where a rank is, by its machine's name; "" where all are on one. */
 const char *follow_host(int rank);
 /* Processes of the group on this machine; 1 where this process is alone. */

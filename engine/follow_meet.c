@@ -151,6 +151,14 @@ const char *follow_host(int rank)
     return hosts && here.n < comm_size(follow_comm()) ? hosts[rank] : "";
 }
 
+int follow_threads(bool shared)
+{
+    int cores = cpu_cores(), allowed = cpu_processors(), n = cores < allowed ? cores : allowed;
+    if (shared && follow_comm() && !here.apart)
+        n /= here.n;
+    return n > 0 ? n : 1;
+}
+
 int follow_here(void)
 {
     return here.n;

@@ -92,7 +92,7 @@ static void devices_find(struct ranks_spec *s, int n_shares, int *n)
 /* What no device names is shared out evenly, the first ones have what is left over. */
 static void threads_fill(struct ranks_spec *s, int n_threads)
 {
-    int total = n_threads ? n_threads : cpu_cores(), open = 0, given = 0;
+    int total = n_threads ? n_threads : follow_threads(false), open = 0, given = 0;
     for (int i = 0; i < s->n; i++) {
         total -= s->threads[i];
         open += !s->threads[i];
@@ -110,7 +110,7 @@ static int processes_read(struct ranks_spec *s, const struct hone_session_params
                           struct hone_error *e)
 {
     struct comm *world = follow_comm();
-    int threads = p->n_threads ? p->n_threads : cpu_cores();
+    int threads = p->n_threads ? p->n_threads : follow_threads(true);
     s->n = comm_size(world);
     if (s->n < 2 || s->n > SHARD_MAX_RANKS)
         return err_set(e, HONE_EUSAGE, "-sm %s over %d process(es): 2 to %d are possible", p->split_mode, s->n,

@@ -95,9 +95,12 @@ static int session_ranks_open(struct hone_session *s, int asked, struct hone_err
     free(gates);
     if (!rc)
         rc = ranks_create(&s->ranks, &spec, s->model, p->poll, &s->places, &s->gates, e);
-    if (!rc)
-        p->n_threads = spec.threads[s->ranks->first];
-    return rc;
+    if (rc)
+        return rc;
+    p->n_threads = spec.threads[s->ranks->first];
+    for (int i = 0; i <= s->ranks->n_others; i++)
+        s->all_threads += spec.threads[s->ranks->first + i];
+    return 0;
 }
 
 /* Over processes: whether all could, and have the same. */
@@ -166,6 +169,19 @@ static int session_memory(struct hone_session *s, enum format_id k, enum format_
     return rc;
 }
 
+/* A follower has its leader's gates, HONE_SET among them, and not those of its own environment: but for what makes kernels decline, which ranks
+ * agree on before each step, and which no rank could try alone else. */
+static int own_declines(struct gates *gates, const char *environment, struct hone_error *e)
+{
+    struct gates own = {0};
+    int rc = gates_parse(&own, environment, "HONE_SET", e);
+    for (int i = 0; i < own.n && !rc; i++)
+        if (own.list[i].kind == GATE_DECLINE)
+            rc = gates_parse(gates, own.list[i].text, "HONE_SET", e);
+    gates_free(&own);
+    return rc;
+}
+
 static int session_open(struct hone_session *s, struct hone_error *e)
 {
     struct hone_session_params *p = &s->params;
@@ -179,10 +195,13 @@ static int session_open(struct hone_session *s, struct hone_error *e)
         p->type_v = s->settings.type_v;
     if (!p->n_threads)
         p->n_threads = s->settings.n_threads;
-    if (!rc && environment)
+    bool follows = follow_comm() && comm_rank(follow_comm());
+    if (!rc && environment && !follows)
         rc = gates_parse(&s->gates, environment, "HONE_SET", e);
     if (!rc && p->gates)
         rc = gates_parse(&s->gates, p->gates, "--set", e);
+    if (!rc && environment && follows)
+        rc = own_declines(&s->gates, environment, e);
     enum format_id k = FORMAT_F16, v = FORMAT_F16;
     if (!rc)
         rc = format_of(p->type_k, gates_all_reference(&s->gates), "-ctk", &k, e);
@@ -199,7 +218,7 @@ static int session_open(struct hone_session *s, struct hone_error *e)
         p->n_ctx = s->model->n_ctx_train < DEFAULT_CTX_CAP ? s->model->n_ctx_train : DEFAULT_CTX_CAP;
     int asked = p->n_threads;
     if (!p->n_threads)
-        p->n_threads = cpu_cores();
+        p->n_threads = follow_threads(p->split_mode && *p->split_mode && strcmp(p->split_mode, "none") != 0);
     int threads = p->n_threads;
     rc = session_places(s, e);
     if (!rc && s->places.placement.n < 2)
@@ -208,6 +227,8 @@ static int session_open(struct hone_session *s, struct hone_error *e)
         rc = split_words_check(p, s->ranks != NULL, s->places.placement.n - 1, p->n_gpu_layers == 0 || gates_all_reference(&s->gates), e);
     if (rc)
         return rc;
+    if (s->all_threads)
+        threads = s->all_threads;
     if (threads > cpu_processors()) /* every node ends where all threads meet, and only so many run at a time */
         log_line(LOG_WARN, "%d threads on %d processors are slower than one each%s", threads, cpu_processors(),
                  follow_comm() ? ": mpirun may have bound each process to a core (--bind-to none)" : "");
@@ -254,6 +275,11 @@ void hone_session_free(struct hone_session *s)
 {
     if (!s)
         return;
+    bool follows = follow_comm() && comm_rank(follow_comm());
+    for (int f = 0; f < N_FUSIONS && !follows; f++)
+        if (s->declines[f].count)
+            log_line(LOG_WARN, "the fusion %s declined %lld step(s), which ran without it: %s", fusion_get((enum fusion_id)f)->name,
+                     (long long)s->declines[f].count, s->declines[f].reason.text);
     for (int i = 0; i < MAX_PLANS; i++)
         planned_free(&s->plans[i]);
     follow_free(s->followed);

@@ -54,6 +54,7 @@ struct hone_session {
     const struct observer *observer;
     bool dry;
     struct decline declines[N_FUSIONS];
+    int all_threads; /* of all ranks in this process; 0: there are none */
     double spin; /* debug.spin: how much longer a step is made */
     atomic_int cancel;
     atomic_int steps_done;

@@ -13,6 +13,7 @@
 #include "base/mmap.h"
 #include "base/whole.h"
 #include "engine/image.h"
+#include "model/gguf.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -42,14 +43,38 @@ static void memory_ints(const struct layer_memory *y, int32_t out[MEMORY_INTS])
     memcpy(out, all, sizeof all);
 }
 
+/* A file that was cut off and filled with zeros, or mended in place, differs at an end or in the middle of some tensor. */
+static uint64_t sampled(const uint8_t *p, size_t n)
+{
+    if (n <= 3 * (size_t)SAMPLE)
+        return hash64(p, n);
+    uint64_t h[3] = {hash64(p, SAMPLE), hash64(p + n / 2, SAMPLE), hash64(p + n - SAMPLE, SAMPLE)};
+    return hash64(h, sizeof h);
+}
+
+/* All metadata but what is about text alone, or about the file. */
+static uint64_t metadata_id(const struct gguf *g)
+{
+    uint64_t id = 0;
+    for (int64_t i = 0; g && i < g->n_values; i++) {
+        const struct gguf_value *v = &g->values[i];
+        bool aside = (v->key.size > 8 && !memcmp(v->key.data, "general.", 8)) || (v->key.size > 10 && !memcmp(v->key.data, "tokenizer.", 10));
+        if (aside || v->strings)
+            continue;
+        uint64_t facts[3] = {id, hash64(v->key.data, (size_t)v->key.size),
+                             hash64(v->data, (size_t)v->n * gguf_type_bytes(v->type == GGUF_ARRAY ? v->element : v->type))};
+        id = hash64(facts, sizeof facts);
+    }
+    return id;
+}
+
 uint64_t session_model_id(const struct model *m)
 {
-    uint64_t id = hash64(m->arch->name, strlen(m->arch->name));
+    uint64_t id = hash64(m->arch->name, strlen(m->arch->name)) ^ metadata_id(m->gguf);
     for (int i = 0; i < m->n_weights; i++) {
         const struct tensor *w = m->weights[i];
         size_t bytes = format_row_bytes(format_get(w->format), w->ne[0]) * (size_t)(w->ne[1] * w->ne[2] * w->ne[3]);
-        uint64_t facts[8] = {id, (uint64_t)w->format, hash64(w->name, strlen(w->name)),
-                             hash64(w->rows, bytes < SAMPLE ? bytes : SAMPLE)};
+        uint64_t facts[8] = {id, (uint64_t)w->format, hash64(w->name, strlen(w->name)), sampled(w->rows, bytes)};
         for (int d = 0; d < MAX_DIMS; d++)
             facts[4 + d] = (uint64_t)w->ne[d];
         id = hash64(facts, sizeof facts);

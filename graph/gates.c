@@ -241,7 +241,8 @@ static int parse_one(struct gates *g, char *word, const char *source, struct hon
     if (!strncmp(own, "comm.", 5))
         return parse_comm(g, &gate, own + 5, value, e);
     return gate_refuse(e, &gate, "unknown gate; known: kernel[.backend].op[.format][@node]=variant, kernel=ref, skip=op,..., "
-                                 "fuse[.name]=on|off, persistent[.backend]=on|off, comm.limit=bytes, comm.timeout=seconds, comm.link=way, comm.pin=on|off");
+                                 "fuse[.name]=on|off, persistent[.backend]=on|off, comm.limit=bytes, comm.timeout=seconds, comm.link=way, comm.pin=on|off, "
+                                 "decline.name=on, debug.spin=percent, debug.skip_all_reduce=on, debug.guard=name");
 }
 
 int gates_parse(struct gates *g, const char *text, const char *source, struct hone_error *e)

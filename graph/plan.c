@@ -231,6 +231,15 @@ static bool guarded(const struct plan_state *ps, const struct node *fused, struc
     return !node_collective(fused) || guards_hold(ps->plan->graph, fused, ps->options->gates, -1, r);
 }
 
+/* What may decline: of a fused collective that something more is folded into it stays the collective's. */
+static int fusion_of(const struct graph *g, const struct node *fused, int f)
+{
+    for (int i = 0; i < g->n_nodes && node_collective(fused); i++)
+        if (g->nodes[i]->n_parts && g->nodes[i]->parts[0] == fused->parts[0])
+            return g->nodes[i]->fusion;
+    return f;
+}
+
 static int fuse_pass(struct plan_state *ps, enum fuse_stage stage, struct hone_error *e)
 {
     struct graph *g = ps->plan->graph;
@@ -251,7 +260,7 @@ static int fuse_pass(struct plan_state *ps, enum fuse_stage stage, struct hone_e
             struct reason r = {""};
             struct node *fused = fuse_try(g, fusion, i, &r);
             if (fused && guarded(ps, fused, &r) && !parts_skipped(ps, fused, &r) && fused_runs(ps, fused, &r)) {
-                fused->fusion = f;
+                fused->fusion = fusion_of(g, fused, f);
                 fuse_apply(g, fused);
                 ps->plan->fuse_hits[f]++;
                 i -= fused->n_parts - 1; /* the graph got shorter; alias nodes in between make this a step back at most */

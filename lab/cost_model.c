@@ -4,6 +4,7 @@
  * wrong where kernels are far from their roofs. */
 #include "lab/cost_model.h"
 
+#include "base/cpu.h"
 #include "comm/comm.h"
 #include "engine/follow.h"
 #include "ops/ops.h"
@@ -235,6 +236,7 @@ int cost_link_parse(const char *text, double *latency_ns, double *bytes_per_s, s
 
 struct end {
     struct comm *comm;
+    const cpu_set_t *cpus; /* where it runs; NULL: where the system puts it */
     double latency_ns, bytes_per_s;
     struct hone_error error;
 };
@@ -242,7 +244,11 @@ struct end {
 static void *end_main(void *arg)
 {
     struct end *d = arg;
+    cpu_set_t before;
+    bool there = d->cpus && cpu_enter(d->cpus, &before);
     comm_link(d->comm, &d->latency_ns, &d->bytes_per_s, &d->error);
+    if (there)
+        cpu_enter(&before, NULL);
     return NULL;
 }
 
@@ -251,12 +257,16 @@ int cost_link_measure(double *latency_ns, double *bytes_per_s, struct hone_error
     struct comm_params p = {.n_workers = 1, .poll = 50, .limit_ms = 10000};
     struct comm *ends[2] = {NULL, NULL};
     struct end d[2] = {{0}};
+    cpu_set_t cpus[2];
     pthread_t thread;
     if (follow_comm())
         return follow_link(latency_ns, bytes_per_s, e);
     int rc = comm_local_create(ends, 2, &p, e);
-    for (int i = 0; i < 2 && !rc; i++)
+    bool dealt = cpu_deal((const int[]){1, 1}, 2, cpus);
+    for (int i = 0; i < 2 && !rc; i++) {
         d[i].comm = ends[i];
+        d[i].cpus = dealt ? &cpus[i] : NULL;
+    }
     if (!rc && pthread_create(&thread, NULL, end_main, &d[1]))
         rc = err_set(e, HONE_ERESOURCE, "cannot start a thread");
     if (!rc) {

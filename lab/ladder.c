@@ -192,7 +192,7 @@ static int climb(struct ladder *l, struct rung *r, int op, int f, struct hone_er
         describe_plan(r, decode, op, f);
         if (f >= 0 && !r->nodes)
             snprintf(r->why, sizeof r->why, "never fires: %.150s",
-                     decode->fuse_misses[f].text[0] ? decode->fuse_misses[f].text : "its pattern is not in this model");
+                     decode->fuse_misses[f].text[0] ? decode->fuse_misses[f].text : "its pattern is not in this model, or the rungs before take it");
         rc = reference_compare(&l->ref, s, &r->right, e);
     }
     if (!rc)

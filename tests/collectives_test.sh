@@ -32,6 +32,15 @@ lines '^all_reduce_get_rows .* guard size_limit: told to fail' 1
 expect 0 "$summary add=3 get_rows=1 plain=0 fallback=0" trace 1 "$fused;comm.limit=2304"
 expect 0 "$summary add=0 get_rows=0 plain=4 fallback=0" trace 1 "$fused;comm.limit=2303"
 
+# A decline is told at the end, whoever ran it; one of a sum that a quantisation was folded into is the sum's.
+expect 0 'warning: the fusion all_reduce_add declined 1 step' "$hone" eval $split -sm tensor --tokens 1,2 --set "$fused;debug.guard=size_limit"
+expect 0 'add_rms_norm=[1-9][0-9]* plain=[01] fallback=0' trace 1 'fuse.all_reduce_add_rms_norm=on'
+expect 0 'add=0 get_rows=0 plain=[01] fallback=[1-9]' trace 1 'fuse.all_reduce_add_rms_norm=on;decline.all_reduce_add_rms_norm=on'
+expect 0 'add=0 get_rows=0 plain=[01] fallback=[1-9]' trace 1 'fuse.all_reduce_add_rms_norm=on;debug.guard=one_reader'
+expect 0 'warning: the fusion all_reduce_add_rms_norm declined' "$hone" eval $split -sm tensor --tokens 1,2 --set 'fuse.all_reduce_add_rms_norm=on;debug.guard=one_reader'
+expect 2 'debug.guard=name' trace 1 'skip_all_reduce=on'
+expect 2 'comm.link=foo: the ranks are threads' trace 1 'comm.link=foo'
+
 # Without its collectives a run is a diagnostic, wherever it is told of, and what it recorded is no result.
 skip='debug.skip_all_reduce=on'
 expect 0 'left the collectives out: a diagnostic, the output is wrong' trace 1 "$skip"

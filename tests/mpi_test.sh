@@ -83,6 +83,27 @@ rc=$?
 [ $rc = 3 ] && [ "$(grep '^hone: ' "$dir/err" | grep -v 'split\|warning')" = 'hone: rank 1: own.gguf: No such file or directory' ] && ok || not "a rank without the model: exit code $rc"
 timeout 60 mpirun -np 2 "$hone" eval -m "$dir/m.gguf" --tokens 1 -t 1 >"$dir/out" 2>"$dir/err" && grep -q 'warning: mpirun started 2 processes, and all but the first did nothing' "$dir/err" && ok ||
     not "idle processes are not told of"
+# Another file of the same path: one number of its metadata is another.
+mkdir "$dir/one" "$dir/two"
+cp "$dir/m.gguf" "$dir/one/m.gguf"
+for change in metadata; do
+    python3 - "$dir/m.gguf" "$dir/two/m.gguf" $change <<'EOT'
+import sys
+b = bytearray(open(sys.argv[1], "rb").read())
+at = b.index(b"attention.layer_norm_rms_epsilon") + 32 + 4
+b[at + 2] ^= 0x11
+open(sys.argv[2], "wb").write(b)
+EOT
+    (cd "$dir/one" && timeout 60 mpirun -np 1 "$hone" eval -m m.gguf --tokens 1 -t 1 -sm tensor : -np 1 -wdir "$dir/two" "$hone" eval -m m.gguf --tokens 1 -t 1 -sm tensor >"$dir/out" 2>"$dir/err")
+    rc=$?
+    [ $rc = 1 ] && grep -q "the model's file: rank [01] and rank [01] differ" "$dir/err" && ok || not "another file on rank 1 ($change): exit code $rc"
+done
+# Gates are those of the first process, and a world of one splits over threads.
+# shellcheck disable=SC2086
+timeout 60 mpirun -np 1 "$hone" $ask -t 1 -sm tensor --logits-out "$dir/again.f32" : -np 1 env HONE_SET=kernel=ref "$hone" $ask -t 1 -sm tensor --logits-out "$dir/again.f32" >"$dir/out" 2>"$dir/err" && ok || not "HONE_SET on rank 1: exit code $?"
+cmp -s "$dir/mpi.f32" "$dir/again.f32" && ok || not "HONE_SET on rank 1 changes the logits"
+# shellcheck disable=SC2086
+timeout 60 mpirun -np 1 "$hone" $ask -t 2 -sm tensor -ts 1/1 --logits-out "$dir/again.f32" >"$dir/out" 2>"$dir/err" && cmp -s "$dir/mpi.f32" "$dir/again.f32" && ok || not "a world of one does not split over threads"
 # Devices under mpirun: for what is not split; and what is says that they stay idle.
 timeout 60 mpirun -np 2 "${B:-build}/tests/test_ranks_device" mpi >"$dir/err" 2>&1 && ok || not "devices under mpirun: exit code $?"
 # One that is killed or stopped in the middle of a text, the leader or another.

@@ -31,27 +31,39 @@ timeout 60 mpirun -np 2 "$hone" $talk <"$dir/typed" >"$dir/out" 2>"$dir/err" &
 job=$!
 { sleep 6; echo hello; } >"$dir/typed"
 wait $job && ok || not "an idle leader: exit code $?"
-# shellcheck disable=SC2086
-timeout 60 mpirun -np 2 "$hone" $talk <"$dir/typed" >"$dir/out" 2>"$dir/stopped" &
-job=$!
-sleep 40 >"$dir/typed" &
-typist=$!
-for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
-    grep -q 'output.weight\|token_embd' "$dir/stopped" 2>/dev/null && break
-    sleep 0.2
+for stopped in 0 1; do
+    : >"$dir/stopped"
+    # shellcheck disable=SC2086
+    timeout 60 mpirun -np 2 "$hone" $talk <"$dir/typed" >"$dir/out" 2>"$dir/stopped" &
+    job=$!
+    sleep 40 >"$dir/typed" &
+    typist=$!
+    for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+        grep -q 'output.weight\|token_embd' "$dir/stopped" 2>/dev/null && break
+        sleep 0.2
+    done
+    sleep 0.5
+    pid=$(rank_pid $stopped chat)
+    start=$(date +%s)
+    [ -n "$pid" ] && kill -STOP "$pid" && ok || not "no rank $stopped to stop"
+    wait $job
+    rc=$?
+    cp "$dir/stopped" "$dir/err"
+    [ $rc != 0 ] && [ $rc != 124 ] && ok || not "rank $stopped stopped between orders: exit code $rc"
+    grep -q "rank [01] waited 2 s at .* order for rank $stopped" "$dir/err" && ok || not "rank $stopped stopped between orders and nobody named it"
+    [ $(($(date +%s) - start)) -le 20 ] && ok || not "rank $stopped stopped and the other took $(($(date +%s) - start)) s"
+    [ -z "$(rank_pid 0 chat)$(rank_pid 1 chat)" ] && ok || not "rank $stopped stopped and somebody stays behind"
+    kill $typist 2>/dev/null
 done
-sleep 0.5
-pid=$(rank_pid 0 chat)
-start=$(date +%s)
-[ -n "$pid" ] && kill -STOP "$pid" && ok || not "no leader to stop"
-wait $job
-rc=$?
-cp "$dir/stopped" "$dir/err"
-[ $rc != 0 ] && [ $rc != 124 ] && ok || not "the leader stopped between orders: exit code $rc"
-grep -q "rank 1 waited 2 s at the next order for rank 0" "$dir/err" && ok || not "the leader stopped between orders and nobody named it"
-[ $(($(date +%s) - start)) -le 20 ] && ok || not "the leader stopped and the other took $(($(date +%s) - start)) s"
-[ -z "$(rank_pid 0 chat)$(rank_pid 1 chat)" ] && ok || not "the leader stopped and somebody stays behind"
-kill $typist 2>/dev/null
+
+# Ranks of one process that is stopped for longer than the limit did not wait for each other meanwhile.
+timeout 60 "$hone" run -m "$dir/m.gguf" -t 2 -sm tensor -ts 1/1 -p x -n 4000 --ignore-eos -c 4096 --set comm.timeout=1 >"$dir/out" 2>"$dir/err" &
+job=$!
+sleep 0.7
+pid=$(pgrep -f "[h]one run -m $dir/m.gguf" | tail -n 1)
+kill -STOP "$pid" && sleep 1.7
+kill -CONT "$pid"
+wait $job && ok || not "a process that was stopped for a while: exit code $?"
 
 # What one rank declines all leave out: else one brings a row to the last collective and the other all of them.
 for declines in off on; do
