@@ -225,6 +225,8 @@ step_shadow() {
 
 if [ "${1:-}" = --one ]; then
     shift
+    # A queue a stream is for ranks that share a card; twelve processes that each ask the driver for as many take more than 6 s to begin, with two 3 s.
+    export CUDA_DEVICE_MAX_CONNECTIONS=2
     word=$1
     shift
     [ "$(date +%s)" -lt $((began + limit)) ] && "one_$word" "$@"

@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 B=${B:-build}
 E=$B/emulated
-kernels='norm rope conv delta delta_step *_simt attention_split attention_step attention_tile gated_delta_net_chunk quantize_a8 product product_halves
+kernels='norm rope conv delta delta_step *_simt attention_split attention_step attention_tile gated_delta_net_chunk quantize_a8 product product_halves product_fine
 halves_32 halves_256'
 products='mul_mat_group_s32 mul_mat_add_s32 gate_up_glu_s32 linear_s32' # for what they share; their own kernels are not run
 collectives='all_reduce all_reduce_norm all_gather_staged'
