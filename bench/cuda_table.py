@@ -125,7 +125,7 @@ def archs(folder, data):
         moved = trace.get("moved_to_host") if trace else None
         sums["host"] += [] if moved == 0 else [f"{name} ({moved})"]
         more = "no answer" if n_faults is None else f"{n_faults} faults"
-        print(f"{name:<16} {words}; shadow: {more}; {moved} nodes on the host, {trace.get('copies') if trace else '?'} copies")
+        print(f"{name:<16} {words}; shadow: {more}; {moved} nodes on the host, {copies(trace or {})}")
         for f in (shadow["faults"] if shadow else [])[:3]:
             print("                 " + json.dumps(f)[:240])
     n = len(names)
@@ -143,6 +143,12 @@ def agree(path):
             f"{r['wrong']} others; KL {r['kl_mean']:.1e}, NMSE {r['nmse_mean']:.1e}")
 
 
+def copies(trace):
+    """Of a trace's JSON: what is copied between devices, the logits' copy for the host among it."""
+    names = [n["name"] for n in trace.get("nodes", []) if n["kernel"].endswith("_copy_transfer")]
+    return f"{len(names)} copies" + (f" ({', '.join(names)})" if names else "")
+
+
 def ladder(name, path, trace_path):
     lines = [line for line in open(path, errors="replace").read().splitlines() if line.strip()] if os.path.exists(path) else []
     trace = document(trace_path) or {}
@@ -150,7 +156,7 @@ def ladder(name, path, trace_path):
     last = lines[-1] if lines else "no output"
     rung = next((line for line in reversed(lines) if line.startswith("all local")), "")
     say(last.startswith("all local") and not back and trace.get("moved_to_host") == 0, "ladder",
-        f"{name}: {' '.join(rung.split()[:10])}; {last[:60]}; taken back: {', '.join(back) or 'nothing'}; {trace.get('copies')} copies, "
+        f"{name}: {' '.join(rung.split()[:10])}; {last[:60]}; taken back: {', '.join(back) or 'nothing'}; {copies(trace)}, "
         f"{trace.get('moved_to_host')} nodes on the host")
 
 
