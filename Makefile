@@ -209,7 +209,7 @@ check: all
 	@$(B)/hone check --mask none,avx2,avx512,full
 # On a machine with a GPU; HONE=<binary> takes one that was built elsewhere.
 check-cuda:
-	@sh bench/cuda.sh devices check logits shadow
+	@sh bench/cuda.sh devices check archs agree ladder same allocations memcheck shadow
 demo:
 	$(build_with) all
 	@sh examples/demo.sh
