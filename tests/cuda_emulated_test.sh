@@ -41,15 +41,18 @@ for k in $collectives; do
 done
 ${CXX:-g++} -std=gnu++20 -O1 -w -I"$E/links" -Itests/emulated -I. -Iinclude -c tests/emulated/links/links.cc -o "$E/links/links.o"
 # The kernel of a whole step, which runs by itself.
-${CXX:-g++} -x c++ -std=gnu++20 -O1 -w -I"$E" -Itests/emulated -I. -Iinclude -c tests/emulated/persistent/persistent.cc -o "$E/persistent.o"
+${CXX:-g++} -x c++ -std=gnu++20 -O1 -w -I"$E" -Itests/emulated -I. -Iinclude -c tests/emulated/persistent/persistent.cc -o "$E/links/persistent.o"
 # The table of backends as it is without CUDA, so that the library's own kernels stay out.
 ${CC:-gcc} -std=c17 -D_GNU_SOURCE -O1 -I. -Iinclude -c backends/backends.c -o "$E/backends.o"
 # shellcheck disable=SC2086
 ${CXX:-g++} "$E"/*.o "$B/libhone.a" $libs -lm -ldl -pthread -o "$E/check"
 # shellcheck disable=SC2086
-${CXX:-g++} "$E"/links/*.o "$E/norm.cu.o" "$E/add_rms_norm_mul_simt.cu.o" "$E/add_rms_norm_mul_quantize_simt.cu.o" "$E/emulated.cc.o" \
+${CXX:-g++} "$E"/*.cu.o "$E"/*.cc.o "$E/backends.o" "$E/links/persistent.o" "$B/libhone.a" $libs -lm -ldl -pthread -o "$E/links/persistent"
+# shellcheck disable=SC2086
+${CXX:-g++} "$E"/links/all_*.o "$E/links/links.o" "$E/norm.cu.o" "$E/add_rms_norm_mul_simt.cu.o" "$E/add_rms_norm_mul_quantize_simt.cu.o" "$E/emulated.cc.o" \
     "$E/backends.o" "$B/libhone.a" $libs -lm -ldl -pthread -o "$E/links/links"
 "$E/links/links"
+"$E/links/persistent"
 if [ $# -gt 0 ]; then
     exec "$E/check"
 fi
