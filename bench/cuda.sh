@@ -168,7 +168,7 @@ one_same() { # model number: the hashes of two requests
 }
 step_same() {
     mkdir -p "$out/same"
-    for path in $(narrow) "$(model llama3.2-1b Q4_0)"; do
+    for path in $(narrow | grep -e heads64 -e qwen35) "$(model llama3.2-1b Q4_0)"; do
         rm -f "$out/same/$(basename "$path" .gguf)".*
         seq 20 | xargs -P "$jobs" -I '{}' sh bench/cuda.sh --one same "$path" '{}'
         note "$([ "$(cat "$out/same/$(basename "$path" .gguf)".* | sort -u | wc -l)" = 1 ] &&
@@ -178,7 +178,7 @@ step_same() {
 }
 
 step_allocations() {
-    for path in $(narrow); do
+    for path in $(narrow | grep -e heads64 -e qwen35); do
         run "allocations-$(basename "$path" .gguf)" 90 sh bench/allocations.sh "$path" -t 2
         case $? in 0) how=ok ;; 77) how=skip ;; *) how=FAIL ;; esac
         note $how allocations "$(basename "$path" .gguf): $(cat "$out/allocations-$(basename "$path" .gguf)")"
