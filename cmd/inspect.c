@@ -453,6 +453,8 @@ static int run(int n_args, char **args)
     const char *path = n_args ? args[0] : model_args.model;
     if (!path || n_args > 1 || (n_args && model_args.model))
         return cmd_refuse(HONE_EUSAGE, "inspect: one FILE is wanted");
+    if (!model_args.split_mode && model_args.tensor_split)
+        return cmd_refuse(HONE_EUSAGE, "inspect: -ts says how a model is split: give -sm tensor or -sm layer");
     if (gguf_open(&g, path, &e))
         return cmd_fail(&e);
     json_t *runs = no_plan ? NULL : what_runs(path), *split = NULL;

@@ -24,7 +24,7 @@ const char *cost_model_assumption(int i)
         "each device is as fast as the traced one, with memory of its own; devices that share a memory bus gain less",
         "weights are split by whole KV heads (attention), V heads (DeltaNet) and blocks of 32 rows (feed-forward, vocabulary); "
         "norms, residuals and the "
-        "embedding are done by everybody",
+        "embedding are done by everybody; so is what has fewer heads or blocks than there are devices, which is not counted here",
         "a node takes at least as long as the quickest node of the trace, however little is left of it",
         "two sums a layer and one gather of the logits, one-shot: latency + (devices - 1) x bytes / bandwidth, nothing "
         "overlapped, links not shared",
