@@ -401,7 +401,7 @@ static void test_hang_and_crash_hide_nothing(void **state)
     (void)state;
     const struct kernel *list[] = {poisoned_kernel("hangs"), poisoned_kernel("crashes"), poisoned_kernel("right")};
     struct check_options o = {
-        .op = "mul_mat", .case_name = "*_q4_0", .seed = 1, .kernels = list, .n_kernels = 3, .limit_ms = 1500, .n_workers = 1};
+        .op = "mul_mat", .case_name = "[bdow]*_q4_0", .seed = 1, .kernels = list, .n_kernels = 3, .limit_ms = 1500, .n_workers = 1};
     struct check c = run_check(&o, HONE_ECHECK);
     int hangs = 0, crashes = 0, right = 0;
     for (int i = 0; i < c.n_jobs; i++) {
@@ -411,7 +411,7 @@ static void test_hang_and_crash_hide_nothing(void **state)
         right += c.jobs[i].kernel == 2 && r->status == TRIAL_OK;
     }
     assert_int_equal(c.n_not_run, 0);
-    assert_true(hangs > 3);
+    assert_true(hangs > 2); /* each waits its time out */
     assert_int_equal(crashes, 1);
     assert_int_equal(right, hangs);
     check_free(&c);
