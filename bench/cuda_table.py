@@ -101,7 +101,7 @@ def arch_logits(log, facts):
     import numpy
     path, wanted = log + ".f32", facts[:-5] + ".logits"
     if not os.path.exists(path):
-        text = open(log + ".eval", errors="replace").read().strip()
+        text = open(log + ".eval", errors="replace").read().strip() if os.path.exists(log + ".eval") else ""
         return f"no logits: {text.splitlines()[-1][-200:] if text else 'no output'}", False
     vocab = json.load(open(facts))["n_vocab"]
     ref, got = (numpy.fromfile(f, "<f4").reshape(-1, vocab) for f in (wanted, path))
@@ -137,6 +137,8 @@ def archs(folder, data):
 
 
 def agree(path):
+    if not list(rows(path)):
+        say(False, "agree", "no result")
     for r in rows(path):
         good = None if r["kind"] != "both" else r["equal_percent"] >= 99
         say(good, "agree", f"{r['path']}, {r['kind']}: {r['equal_percent']:.2f} % of {r['positions']} top tokens are the reference's; {r['near_ties']} near-ties, "
