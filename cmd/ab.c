@@ -396,6 +396,8 @@ static int measure(struct running *r)
     if (!rc)
         rc = rig_check(&r->rig, &e);
     if (!rc || rc == HONE_ECANCELED) { /* of what was measured; a replaced file has no verdict */
+        for (int i = 0; i < r->rig.n_arms && i < 64; i++)
+            r->contest.diagnostics |= (uint64_t)(rig_diagnostic(&r->rig.arms[i]) != NULL) << i;
         json_t *verdict = ab_record_verdict(&r->contest);
         int failed = journal_record(r->rec.journal, r->rec.run, "verdict", verdict, NULL, rc ? &r->journal_error : &e);
         rc = rc ? rc : failed;

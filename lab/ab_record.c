@@ -3,6 +3,8 @@
  * where they do not. */
 #include "lab/ab_record.h"
 
+#include "lab/identity.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,6 +55,13 @@ static int read_match(struct contest *c, const json_t *body, struct hone_error *
     int index, candidate, confirm;
     const char *kind;
     json_t *rules;
+    size_t arm;
+    json_t *identity;
+    json_array_foreach(json_object_get(body, "identities"), arm, identity)
+    {
+        if (arm < 64 && identity_text_diagnostic(json_string_value(json_object_get(identity, "recipe.gates"))))
+            c->diagnostics |= (uint64_t)1 << arm;
+    }
     if (!json_object_get(body, "match"))
         return 0; /* another note */
     if (json_unpack((json_t *)body, "{s:i, s:s, s:i, s:i, s:b, s:o}", "match", &index, "match_kind", &kind, "candidate",
@@ -93,6 +102,20 @@ static int read_sample(void *user, const struct journal_sample *js)
     return rc;
 }
 
+/* Whether what was measured of a candidate, or of the base by itself, is no result. */
+static bool is_diagnostic(const struct contest *c, int candidate)
+{
+    return c->diagnostics & 1 || (candidate > 0 && candidate < 64 && c->diagnostics >> candidate & 1);
+}
+
+static json_t *result_json(const struct contest *c, const struct ab_result *result, int candidate)
+{
+    json_t *j = ab_result_json(result);
+    if (is_diagnostic(c, candidate))
+        json_object_set_new(j, "verdict", json_string("diagnostic"));
+    return j;
+}
+
 json_t *ab_record_verdict(const struct contest *c)
 {
     char text[400];
@@ -101,15 +124,16 @@ json_t *ab_record_verdict(const struct contest *c)
         const struct match *m = &c->matches[i];
         json_array_append_new(matches, json_pack("{s:s, s:i, s:i, s:b, s:o}", "match_kind", match_kind_name(m->kind),
                                                  "candidate", m->candidate, "samples", (int)m->samples.n, "whole", m->whole,
-                                                 "result", ab_result_json(&m->result)));
+                                                 "result", result_json(c, &m->result, m->candidate)));
     }
     for (int i = 0; i < c->n_standings; i++) {
         const struct standing *s = &c->standings[i];
         json_array_append_new(standings,
-                              json_pack("{s:i, s:s, s:s, s:o}", "candidate", i + 1, "outcome", ab_outcome_name(s->outcome),
-                                        "why", s->why, "result", ab_result_json(&s->match->result)));
+                              json_pack("{s:i, s:s, s:s, s:o}", "candidate", i + 1, "outcome",
+                                        is_diagnostic(c, i + 1) ? "diagnostic" : ab_outcome_name(s->outcome), "why", s->why,
+                                        "result", result_json(c, &s->match->result, i + 1)));
     }
-    return json_pack("{s:s, s:o, s:o}", "verdict", contest_verdict(c, text, sizeof text), "matches", matches, "standings",
+    return json_pack("{s:s, s:o, s:o}", "verdict", c->diagnostics ? "diagnostic" : contest_verdict(c, text, sizeof text), "matches", matches, "standings",
                      standings);
 }
 

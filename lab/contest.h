@@ -37,6 +37,7 @@ struct contest {
     int n_matches;
     struct standing standings[CONTEST_MAX]; /* of candidate i at i - 1 */
     int n_standings;                        /* candidates that were compared */
+    uint64_t diagnostics; /* a bit an arm, the base's is 1: its speed is no result, whatever was measured */
     double floor;   /* the A/A interval reaches so far from 0: smaller differences are not told here; 0: not measured */
     bool aa_failed; /* the base was called faster or slower than itself: nothing measured here is to be trusted */
 };

@@ -410,3 +410,10 @@ const char *identity_diagnostic(const json_t *gates)
     }
     return NULL;
 }
+
+const char *identity_text_diagnostic(const char *gates)
+{
+    if (gates && strstr(gates, "\"debug.skip_all_reduce=on"))
+        return "debug.skip_all_reduce";
+    return gates && strstr(gates, "\"debug.spin=") ? "debug.spin" : NULL;
+}

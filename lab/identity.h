@@ -25,6 +25,8 @@ json_t *identity_recipe(const char *recipe, const char *gates, const char *type_
                         struct hone_error *e);
 /* The first of a recipe's gates that makes what it runs a diagnostic, whose speed or output is no result; NULL: there is none. */
 const char *identity_diagnostic(const json_t *gates);
+/* The same of gates as a text of JSON that are in force at the end, by the gate's name. */
+const char *identity_text_diagnostic(const char *gates);
 /* lab/machine.h's description. */
 json_t *identity_machine(struct hone_error *e);
 

@@ -55,10 +55,7 @@ char *rig_test_name(const struct rig *r, char *text, size_t size)
 
 const char *rig_diagnostic(const struct arm *a)
 {
-    const char *gates = json_string_value(json_object_get(a->identity, "recipe.gates"));
-    if (gates && strstr(gates, "\"debug.skip_all_reduce=on"))
-        return "debug.skip_all_reduce";
-    return gates && strstr(gates, "\"debug.spin=") ? "debug.spin" : NULL;
+    return identity_text_diagnostic(json_string_value(json_object_get(a->identity, "recipe.gates")));
 }
 
 /* ---- length of a sample */

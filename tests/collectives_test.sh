@@ -46,6 +46,9 @@ skip='debug.skip_all_reduce=on'
 expect 0 'left the collectives out: a diagnostic, the output is wrong' trace 1 "$skip"
 expect 0 'warning: debug.skip_all_reduce leaves the collectives out' "$hone" eval $split -sm tensor --tokens 1,2 --set "$skip"
 expect 0 'B: [a-z ]*, debug.skip_all_reduce: a diagnostic' "$hone" ab -m m.gguf -t 2 -sm tensor -ts 1/1 --in-process -n 2 -r 2 --blocks 8 --no-early --b "$skip"
+expect 0 'ab .* diagnostic' "$hone" journal list --kind ab
+expect 0 '"verdict": *"diagnostic"' "$hone" journal show "$("$hone" journal list --kind ab -o jsonl | tail -n 1 | sed 's/.*"id": *\([0-9]*\).*/\1/')" -o json
+expect 0 ' diagnostic ' "$hone" report --kind ab
 expect 1 'this is no result' "$hone" bench $split -sm tensor -p 0 -n 4 -r 2 --no-roof --no-one-device --set "$skip" -o jsonl
 id=$("$hone" journal list --kind bench -o jsonl | tail -n 1 | sed 's/.*"id": *\([0-9]*\).*/\1/')
 expect 1 "its output is wrong" "$hone" submit "$id"
