@@ -353,6 +353,9 @@ template <class F> __device__ __forceinline__ float persist_multiply(const s32_t
     return n > 2 ? persist_sums<F, 4>(t, groups, of) : n == 2 ? persist_sums<F, 2>(t, groups, of) : persist_sums<F, 1>(t, groups, of);
 }
 
+/* Chunks are dealt out by differences modulo the warps, of numbers without sign. */
+static_assert((PERSIST_WARPS & (PERSIST_WARPS - 1)) == 0, "a power of two");
+
 /* A warp's way along its slots. */
 struct persist_taken {
     uint32_t slot, lap;
