@@ -22,7 +22,7 @@ static const struct option *options(int *n)
         {"--case-file", OPTION_INPUT, &case_file, "FILE", "replay a captured case; with --capture: write it there", 0, 0},
         {"--seed", OPTION_TEXT, &seed_text, "N", "of the data (default: another each time; it is printed)", 0, 0},
         {"--time-limit", OPTION_INT, &limit_s, "S", "seconds that one case may take", 1, 86400},
-        {"--jobs", OPTION_INT, &n_workers, "N", "child processes at once (0: one a core, on devices two)", 0, 64},
+        {"--jobs", OPTION_INT, &n_workers, "N", "child processes at once (0: one a core, on devices four)", 0, 64},
         {"--unfit", OPTION_FLAG, &show_unfit, NULL, "list what does not fit, with the reasons", 0, 0},
         {"--perf", OPTION_FLAG, &perf, NULL, "time what is right, with cold caches, on the shapes of real models too", 0, 0},
         {"--shadow", OPTION_FLAG, &shadow, NULL, "with -m: each kernel of the running graph beside its reference", 0, 0},

@@ -22,7 +22,7 @@ struct check_options {
     const char *replay;    /* what a command line that repeats a job needs beside: "--plugin mine.so"; NULL: nothing */
     uint64_t seed;
     int limit_ms;  /* of one job; 0: 20 s */
-    int n_workers; /* child processes at once; 0: one a core, on devices two, one with perf */
+    int n_workers; /* child processes at once; 0: one a core, on devices four, one with perf */
     bool perf;     /* time them, on shapes of real models too */
     int n_threads; /* that are timed; 0: one a core */
     /* A test's own kernels of backend_list()[0], in place of those of all backends; NULL: none. */

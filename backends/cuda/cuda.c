@@ -80,14 +80,6 @@ static int select_device(int device, struct hone_error *e)
 
 /* ---- devices */
 
-/* A kernel that waits for another rank must not keep that rank's launches from the device: every stream gets a queue of its own, as far as
- * there are any. The driver reads this once. When the process begins, so that everybody who looks at the environment, the two arms
- * of a comparison in one process for instance, sees the same. */
-__attribute__((constructor)) static void queue_a_stream(void)
-{
-    setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-}
-
 static atomic_int n_known = -1;
 
 bool cuda_started(void)

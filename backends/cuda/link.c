@@ -55,15 +55,6 @@ static bool all_reach(const int *devices, int n)
     return true;
 }
 
-static bool some_twice(const int *devices, int n)
-{
-    for (int i = 0; i < n; i++)
-        for (int j = 0; j < i; j++)
-            if (devices[i] == devices[j])
-                return true;
-    return false;
-}
-
 static int reach(const int *devices, int n, struct hone_error *e)
 {
     for (int i = 0; i < n; i++)
@@ -149,12 +140,42 @@ static void link_free(void *link)
     }
 }
 
+/* Hardware queues that streams of one device are dealt to, as the driver reads it when it begins. hone asks for no more than
+ * there are by default: 32 make every process begin 0.7 s later, and more so where several begin at once. */
+static int queues(void)
+{
+    const char *word = getenv("CUDA_DEVICE_MAX_CONNECTIONS");
+    int n = word ? atoi(word) : 0;
+    return n >= 1 && n <= 32 ? n : 8;
+}
+
+/* Ranks of the device that has most of them. */
+static int most_on_one(const int *devices, int n)
+{
+    int most = 0;
+    for (int i = 0; i < n; i++) {
+        int here = 0;
+        for (int j = 0; j < n; j++)
+            here += devices[j] == devices[i];
+        most = here > most ? here : most;
+    }
+    return most;
+}
+
 static int refuse(const int *devices, int n, const char *how, struct hone_error *e)
 {
     if (n < 1 || n > LINK_RANKS)
         return err_set(e, HONE_EUSAGE, "%d ranks on devices; 1 to %d can meet there", n, LINK_RANKS);
     if (how && strcmp(how, "peer") != 0 && strcmp(how, "mapped") != 0)
         return err_set(e, HONE_EUSAGE, "ranks on cuda devices meet by 'peer' or 'mapped', not by '%.40s'", how);
+    /* A kernel that waits for another rank must not keep that rank's launches from the device, and the driver takes queues for
+     * itself: four ranks of one device meet through eight, six did not. */
+    int most = most_on_one(devices, n);
+    if (most > 1 && 2 * most > queues())
+        return err_set(e, HONE_EUSAGE,
+                       "%d ranks on one device need %d queues there, and have %d: CUDA_DEVICE_MAX_CONNECTIONS=%d "
+                       "in the environment gives them (32 at most)",
+                       most, 2 * most, queues(), 2 * most);
     if (how && how[0] == 'p' && !all_reach(devices, n))
         return err_set(e, HONE_EUSAGE, "these devices do not reach each other's memory");
     return 0;
@@ -169,8 +190,11 @@ static int ends_make(void **links, struct group *g, const int *devices, int limi
         if (!d)
             return err_set(e, HONE_ERESOURCE, "no memory for %d ranks", g->n);
         *d = (struct end){.group = g, .device = devices[r]};
-        d->link = (struct link){
-            .rank = r, .size = g->n, .limit_ms = (uint32_t)limit_ms, .crowded = some_twice(devices, g->n), .status = g->status};
+        d->link = (struct link){.rank = r,
+                                .size = g->n,
+                                .limit_ms = (uint32_t)limit_ms,
+                                .crowded = most_on_one(devices, g->n) > 1,
+                                .status = g->status};
         atomic_fetch_add(&g->ends, 1);
         links[r] = d;
         rc = end_memory(d, &memory[r], e);
