@@ -1,20 +1,32 @@
 /* activation.cuh: the two sides of a matrix product by rows, a group of a weight's row and the same group of a token: quantised
  * weights in s32 layouts with A8 tokens (act_a8), and weights of single values, in rows, with f32 tokens (act_f32).
  *
- * Tokens lie in shared memory, [token][group], each 16 bytes of a group in a stretch of its own, so that lanes that read
- * neighbouring groups hit different banks. Blocks of A8 read where they lie, 40 bytes apart, would take five times as many
- * passes. */
+ * Tokens lie in shared memory, [token][group]. Blocks of A8 lie there as they do in device memory, 40 bytes apart: eight bytes a load,
+ * half of a warp's lanes are in 16 different pairs of banks, and the row comes in by copies of 16 bytes, all at once and through no
+ * register. Three stretches, for loads of 16 bytes, take as many passes, and as many trips to the second-level cache as a row has
+ * thousands of values: a microsecond each, in which the memory waits. */
 #ifndef BACKENDS_CUDA_ACTIVATION_CUH
 #define BACKENDS_CUDA_ACTIVATION_CUH
 
 #include "backends/cuda/a8.cuh"
 #include "backends/cuda/product.cuh"
+#include "backends/cuda/ptx.cuh"
 
 /* ---- A8 */
 
+/* What lane `word` of eight, each with four values of block g of a row, has of it, into the row at `blocks`. */
+__device__ static __forceinline__ void a8_put(unsigned char *blocks, uint32_t g, uint32_t word, const struct a8_part &p)
+{
+    unsigned char *block = blocks + g * sizeof(struct block_a8);
+    ((uint32_t *)block)[2 + word] = p.codes;
+    if (word == 0)
+        *(float *)block = p.d;
+    if (word % 4 == 0)
+        ((int16_t *)block)[2 + word / 4] = (int16_t)p.sum;
+}
+
 template <class F> struct act_a8 {
     static constexpr int group_bytes = 40; /* of shared memory, a token */
-    static constexpr int BATCH = 4;        /* loads of a thread in flight */
     struct part {
         int q[8];
         float d;
@@ -24,68 +36,52 @@ template <class F> struct act_a8 {
         uint32_t code[8];
         float scale[2], min[2];
     };
-    const uint4 *low, *high; /* codes of values 0 to 15 and 16 to 31 */
-    const uint2 *head;       /* d, both sums */
+    const unsigned char *blocks;
 
-    /* T rows from `from` on; behind the last of `tokens` it is repeated. */
+    /* T rows from `from` on; behind the last of `tokens` it is repeated. Block-wide: the next barrier ends it. */
     template <int T>
     __device__ __forceinline__ void stage(const uint8_t *from, size_t stride, int tokens, uint32_t groups,
                                           unsigned char *shared)
     {
-        uint4 *to_low = (uint4 *)shared, *to_high = to_low + T * groups;
-        uint2 *to_head = (uint2 *)(to_high + T * groups);
-        const uint32_t pieces = groups * 5, all = T * pieces;
-        for (uint32_t first = threadIdx.x; first < all; first += BATCH * blockDim.x) {
-            uint2 v[BATCH];
+        const uint32_t bytes = groups * group_bytes;
+        blocks = shared;
+        if (((uintptr_t)from | (T > 1 ? stride | bytes : 0)) % 16 == 0) {
+            const uint32_t lines = bytes / 16;
 #pragma unroll
-            for (int j = 0; j < BATCH; j++) {
-                uint32_t i = min(first + j * blockDim.x, all - 1), t = T > 1 ? i / pieces : 0;
-                v[j] = __ldcg((const uint2 *)(from + min((int)t, tokens - 1) * stride) + (i - t * pieces));
+            for (int t = 0; t < T; t++) {
+                const uint8_t *row = from + (size_t)(t < tokens ? t : tokens - 1) * stride;
+                for (uint32_t i = threadIdx.x; i < lines; i += blockDim.x)
+                    copy_16_async(shared + t * bytes + 16 * i, row + 16 * i, row);
+                if (bytes % 16 && threadIdx.x == 0)
+                    ((uint2 *)(shared + t * bytes))[2 * lines] = __ldcg((const uint2 *)row + 2 * lines);
             }
-#pragma unroll
-            for (int j = 0; j < BATCH; j++) {
-                uint32_t i = first + j * blockDim.x, piece = i % 5, at = i / 5;
-                uint2 *to = piece == 0  ? to_head + at
-                            : piece < 3 ? (uint2 *)(to_low + at) + (piece - 1)
-                                        : (uint2 *)(to_high + at) + (piece - 3);
-                if (i < all)
-                    *to = v[j];
-            }
+            copies_commit();
+            copies_wait<0>();
+            return;
         }
-        low = to_low;
-        high = to_high;
-        head = to_head;
+        for (int t = 0; t < T; t++) {
+            const uint2 *row = (const uint2 *)(from + (size_t)(t < tokens ? t : tokens - 1) * stride);
+            for (uint32_t i = threadIdx.x; i < bytes / 8; i += blockDim.x)
+                ((uint2 *)(shared + t * bytes))[i] = __ldcg(row + i);
+        }
     }
 
-    /* One row of f32, at a multiple of 16 bytes, quantised on the way: the codes and scales of a quantize node. A warp has four
-     * groups at once, and the next ones on their way. */
-    __device__ __forceinline__ void stage_f32(const float *row, uint32_t groups, unsigned char *shared)
+    /* One row of f32, at a multiple of 16 bytes, quantised on the way: the codes and scales of a quantize node. It comes to `room`,
+     * groups * 128 bytes of shared memory, all at once; each thread takes what it has copied itself. */
+    __device__ __forceinline__ void stage_f32(const float *row, uint32_t groups, unsigned char *shared, unsigned char *room)
     {
-        const uint32_t STEP = blockDim.x / 8; /* groups */
-        uint4 *to_low = (uint4 *)shared, *to_high = to_low + groups;
-        uint2 *to_head = (uint2 *)(to_high + groups);
-        const uint32_t own = (threadIdx.x & 31) / 8, word = threadIdx.x & 7;
-        for (uint32_t first = threadIdx.x >> 5 << 2; first < groups; first += BATCH * STEP) {
-            float4 v[BATCH];
-#pragma unroll
-            for (int j = 0; j < BATCH; j++)
-                v[j] = __ldcg((const float4 *)row + min(first + j * STEP + own, groups - 1) * 8 + word);
-#pragma unroll
-            for (int j = 0; j < BATCH; j++) {
-                uint32_t g = first + j * STEP + own;
-                struct a8_part p = a8_part_of(v[j]);
-                if (g < groups) {
-                    ((uint32_t *)((word < 4 ? to_low : to_high) + g))[word & 3] = p.codes;
-                    if (word == 0)
-                        *(float *)(to_head + g) = p.d;
-                    if (word % 4 == 0)
-                        ((int16_t *)(to_head + g))[2 + word / 4] = (int16_t)p.sum;
-                }
-            }
+        const uint32_t chunks = groups * 8, word = threadIdx.x & 7;
+        for (uint32_t c = threadIdx.x; c < chunks; c += blockDim.x)
+            copy_16_async(room + 16 * c, (const float4 *)row + c, row);
+        copies_commit();
+        copies_wait<0>();
+        for (uint32_t first = threadIdx.x & ~31u; first < chunks; first += blockDim.x) {
+            const uint32_t c = first + (threadIdx.x & 31);
+            struct a8_part p = a8_part_of(c < chunks ? ((const float4 *)room)[c] : make_float4(0, 0, 0, 0));
+            if (c < chunks)
+                a8_put(shared, c / 8, word, p);
         }
-        low = to_low;
-        high = to_high;
-        head = to_head;
+        blocks = shared;
     }
 
     /* One row of f32 under an rms_norm and a mul by its weight (ops/rms_norm.c), quantised. Each block does it for itself. */
@@ -94,8 +90,6 @@ template <class F> struct act_a8 {
                                                float *room)
     {
         constexpr int STEPS = PRODUCT_NORM / (128 * WARPS); /* of a row, all of them */
-        uint4 *to_low = (uint4 *)shared, *to_high = to_low + groups;
-        uint2 *to_head = (uint2 *)(to_high + groups);
         const uint32_t chunks = groups * 8, word = threadIdx.x & 7;
         float4 v[STEPS], w[STEPS];
 #pragma unroll
@@ -121,24 +115,17 @@ template <class F> struct act_a8 {
                 break;
             struct a8_part p = a8_part_of(make_float4(v[j].x * scale * w[j].x, v[j].y * scale * w[j].y, v[j].z * scale * w[j].z,
                                                       v[j].w * scale * w[j].w));
-            if (g < groups) {
-                ((uint32_t *)((word < 4 ? to_low : to_high) + g))[word & 3] = p.codes;
-                if (word == 0)
-                    *(float *)(to_head + g) = p.d;
-                if (word % 4 == 0)
-                    ((int16_t *)(to_head + g))[2 + word / 4] = (int16_t)p.sum;
-            }
+            if (g < groups)
+                a8_put(shared, g, word, p);
         }
-        low = to_low;
-        high = to_high;
-        head = to_head;
+        blocks = shared;
     }
 
     __device__ __forceinline__ part read(uint32_t at) const
     {
-        uint4 a = low[at], b = high[at];
-        uint2 h = head[at];
-        return {{(int)a.x, (int)a.y, (int)a.z, (int)a.w, (int)b.x, (int)b.y, (int)b.z, (int)b.w},
+        const uint2 *p = (const uint2 *)(blocks + at * group_bytes);
+        uint2 h = p[0], a = p[1], b = p[2], c = p[3], d = p[4];
+        return {{(int)a.x, (int)a.y, (int)b.x, (int)b.y, (int)c.x, (int)c.y, (int)d.x, (int)d.y},
                 __uint_as_float(h.x),
                 {(int)(int16_t)h.y, (int)h.y >> 16}};
     }

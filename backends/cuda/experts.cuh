@@ -39,7 +39,7 @@ __device__ __forceinline__ void expert_pass(const struct product_args &a, const 
 {
     float acc[R][1];
     const s32_matrix &w = a.matrix[0].weight;
-    mv_rows<F, 1, R, U, false>(w, w, (uint32_t)expert * a.rows + row, a.groups, x, threadIdx.x & 31, 32, acc);
+    mv_rows<F, 1, R, U, false>(w, w, (uint32_t)expert * a.rows + row, a.groups, x, threadIdx.x & 31, 32, acc, [] {});
     if ((threadIdx.x & 31) == 0)
 #pragma unroll
         for (int r = 0; r < R; r++)
@@ -140,7 +140,8 @@ template <class F> static int experts_run(const struct exec *x, const struct nod
                                        .needs = CUDA_SM90,                                                                     \
                                        .wants = {.layout = &layout_##id##_s32, .quantized = true, .activation = FORMAT_A8},    \
                                        .fits = fits,                                                                           \
-                                       .run = run}
+                                       .run = run,                                                                             \
+                                       .writes_host = true}
 
 /* The same for a format of single values. */
 #define PRODUCT_SINGLE(ID, id)                                                                                                 \
@@ -172,6 +173,7 @@ template <class F> static int experts_run(const struct exec *x, const struct nod
         product_args_of(n, &a);                                                                                                \
         return product_run(x, &a, FORMAT_##ID);                                                                                \
     }                                                                                                                          \
-    CUDA_KERNEL(mul_mat_##id) = {.op = OP_MUL_MAT, .variant = #id, .needs = CUDA_SM90, .fits = fits, .run = run}
+    CUDA_KERNEL(mul_mat_##id) = {                                                                                              \
+        .op = OP_MUL_MAT, .variant = #id, .needs = CUDA_SM90, .fits = fits, .run = run, .writes_host = true}
 
 #endif

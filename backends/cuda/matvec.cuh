@@ -1,11 +1,13 @@
 /* matvec.cuh: decode: up to four weight matrices times one to eight tokens of one activation (activation.cuh), in one launch.
  *
  * A warp has a range of rows of its own and runs along them, a lane a group of 32 values (or of 16 bytes): 16 bytes of codes a
- * load, a warp's load one stretch of 512 bytes. `wide` groups are in flight a lane while as many are multiplied: of up to four
- * rows, which then share what is read of the activation, or, where a warp has fewer, further along the row. Lanes are added
- * once a row, by halves. Rows are dealt out in contiguous ranges over all warps that the device holds at once, so no second
- * wave of blocks finds it empty. Where there are fewer rows than warps, `split` warps of a block share a row and are added in
- * their order.
+ * load, a warp's load one stretch of 512 bytes. Two batches of `wide` groups are in flight a lane: of up to four rows, which
+ * then share what is read of the activation, or, where a warp has fewer, further along the row. Lanes are added once a row, by
+ * halves. Rows are dealt out in contiguous ranges over all warps that the device holds at once, so no second wave of blocks
+ * finds it empty. Where there are fewer rows than warps, `split` warps of a block share a row and are added in their order.
+ *
+ * Weights depend on nothing that runs, so a warp asks for its first two batches before it waits for the kernel ahead of this
+ * one. More of them, into the second-level cache, is no gain: what they delay is the activation, which all wait for.
  *
  * Bound: bytes of weights. Per group: 8 integer dot products, 12 instructions to unpack nibbles, and about 10 more: a quarter
  * of the issue slots at full bandwidth, for one token; at eight tokens the dot products are the bound. */
@@ -59,8 +61,19 @@ template <class F, int R, int U, bool PAIR> struct mv_loads {
 };
 
 template <class F, int T, int R, int U, bool PAIR>
+__device__ __forceinline__ void mv_multiply(const mv_loads<F, R, U, PAIR> &loads, const uint32_t *first, uint32_t g, uint32_t step,
+                                            uint32_t groups, const activation<F> &x, float (*acc)[T])
+{
+#pragma unroll
+    for (int u = 0; u < U; u++)
+        if (g + u * step < groups)
+            mv_group<F, T, R>(loads.raw[u], first, g + u * step, groups, x, acc);
+}
+
+/* `ready` is called once the first loads are on their way. */
+template <class F, int T, int R, int U, bool PAIR, class READY>
 __device__ __forceinline__ void mv_rows(const s32_matrix &m, const s32_matrix &second, uint32_t row, uint32_t groups,
-                                        const activation<F> &x, uint32_t from, uint32_t step, float (*acc)[T])
+                                        const activation<F> &x, uint32_t from, uint32_t step, float (*acc)[T], READY &&ready)
 {
     uint32_t first[R];
 #pragma unroll
@@ -72,13 +85,13 @@ __device__ __forceinline__ void mv_rows(const s32_matrix &m, const s32_matrix &s
     }
     mv_loads<F, R, U, PAIR> now, next;
     now.fetch(m, second, first, from, step, groups);
-    for (uint32_t g = from; g < groups; g += U * step) {
-        next.fetch(m, second, first, g + U * step, step, groups);
-#pragma unroll
-        for (int u = 0; u < U; u++)
-            if (g + u * step < groups)
-                mv_group<F, T, R>(now.raw[u], first, g + u * step, groups, x, acc);
-        now = next;
+    next.fetch(m, second, first, from + U * step, step, groups);
+    ready();
+    for (uint32_t g = from; g < groups; g += 2 * U * step) { /* two names, since a copy of one to the other waits for its loads */
+        mv_multiply<F, T, R, U, PAIR>(now, first, g, step, groups, x, acc);
+        now.fetch(m, second, first, g + 2 * U * step, step, groups);
+        mv_multiply<F, T, R, U, PAIR>(next, first, g + U * step, step, groups, x, acc);
+        next.fetch(m, second, first, g + 3 * U * step, step, groups);
     }
 #pragma unroll
     for (int r = 0; r < R; r++)
@@ -87,84 +100,100 @@ __device__ __forceinline__ void mv_rows(const s32_matrix &m, const s32_matrix &s
             acc[r][t] = warp_sum(acc[r][t]);
 }
 
-/* ---- results: lane 0 has them */
+/* ---- results: all lanes have them */
 
-template <int T, int R, bool PAIR>
-__device__ __forceinline__ void mv_store(const struct product_args &a, int matrix, uint32_t row, float (*acc)[T])
+/* v[lane] for the first N lanes. */
+template <int N> __device__ __forceinline__ float mv_own(const float (*v)[1])
 {
-    constexpr int ROWS = PAIR ? R / 2 : R;
+    const int lane = threadIdx.x & 31;
+    float own = v[0][0];
 #pragma unroll
-    for (int r = 0; r < ROWS; r++)
-#pragma unroll
-        for (int t = 0; t < T; t++)
-            if (t < a.tokens) {
-                if constexpr (PAIR)
-                    (void)product_store_pair(a, row + r, t, acc[r][t], acc[R / 2 + r][t]);
-                else
-                    product_store(a.matrix[matrix], row + r, t, acc[r][t]);
-            }
+    for (int r = 1; r < N; r++)
+        own = lane == r ? v[r][0] : own;
+    return own;
 }
 
-template <class F, int T, int R, int U, bool PAIR>
-__device__ __forceinline__ void mv_pass(const struct product_args &a, int matrix, uint32_t row, const activation<F> &x)
+/* What is added to the rows' results: a lane has that of its row. Asked for before the rows are multiplied. */
+template <int T, int R, bool PAIR>
+__device__ __forceinline__ float mv_add(const struct product_args &a, int matrix, uint32_t row)
 {
-    float acc[R][T];
-    mv_rows<F, T, R, U, PAIR>(a.matrix[matrix].weight, a.matrix[PAIR ? 1 : 0].weight, row, a.groups, x, threadIdx.x & 31, 32,
-                              acc);
-    if ((threadIdx.x & 31) == 0)
-        mv_store<T, R, PAIR>(a, matrix, row, acc);
+    const int lane = threadIdx.x & 31;
+    const float *add = PAIR || T > 1 ? NULL : a.matrix[matrix].add;
+    return add && lane < R ? add[row + lane] : 0;
+}
+
+template <int T, int R, bool PAIR>
+__device__ __forceinline__ void mv_store(const struct product_args &a, int matrix, uint32_t row, float (*acc)[T], float add)
+{
+    const int lane = threadIdx.x & 31;
+    if constexpr (PAIR) {
+        const float gate = mv_own<R / 2>(acc), up = mv_own<R / 2>(acc + R / 2);
+        if (lane < R / 2)
+            (void)product_store_pair(a, row + lane, 0, gate, up);
+    } else if constexpr (T == 1) {
+        const float v = mv_own<R>(acc);
+        if (lane < R)
+            product_store(a.matrix[matrix], row + lane, 0, v, add);
+    } else if (lane == 0) {
+#pragma unroll
+        for (int r = 0; r < R; r++)
+#pragma unroll
+            for (int t = 0; t < T; t++)
+                if (t < a.tokens)
+                    product_store(a.matrix[matrix], row + r, t, acc[r][t]);
+    }
+}
+
+template <class F, int T, int R, int U, bool PAIR, class READY>
+__device__ __forceinline__ void mv_pass(const struct product_args &a, int matrix, uint32_t row, const activation<F> &x,
+                                        READY &&ready)
+{
+    float acc[R][T], add = 0;
+    mv_rows<F, T, R, U, PAIR>(a.matrix[matrix].weight, a.matrix[PAIR ? 1 : 0].weight, row, a.groups, x, threadIdx.x & 31, 32, acc,
+                              [&] {
+                                  ready();
+                                  add = mv_add<T, R, PAIR>(a, matrix, row);
+                              });
+    mv_store<T, R, PAIR>(a, matrix, row, acc, add);
 }
 
 /* One row, or pair of rows, shared by a.split warps of the block; `partial` is shared memory. All warps come here once. */
-template <class F, int T, int U, bool PAIR>
+template <class F, int T, int U, bool PAIR, class READY>
 __device__ __forceinline__ void mv_split(const struct product_args &a, int matrix, uint32_t row, bool any,
-                                         const activation<F> &x, float (*partial)[PAIR ? 2 : 1][T])
+                                         const activation<F> &x, float (*partial)[PAIR ? 2 : 1][T], READY &&ready)
 {
     constexpr int R = PAIR ? 2 : 1;
     int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, part = warp % a.split;
-    float acc[R][T];
+    float acc[R][T], add = 0;
     if (any) {
         mv_rows<F, T, R, U, PAIR>(a.matrix[matrix].weight, a.matrix[PAIR ? 1 : 0].weight, row, a.groups, x, part * 32 + lane,
-                                  32 * a.split, acc);
+                                  32 * a.split, acc, [&] {
+                                      ready();
+                                      add = part == 0 ? mv_add<T, R, PAIR>(a, matrix, row) : 0;
+                                  });
         if (lane == 0)
 #pragma unroll
             for (int r = 0; r < R; r++)
 #pragma unroll
                 for (int t = 0; t < T; t++)
                     partial[warp][r][t] = acc[r][t];
+    } else {
+        ready();
     }
     __syncthreads();
-    if (any && part == 0 && lane == 0) {
+    if (any && part == 0) {
         for (int p = 1; p < a.split; p++)
 #pragma unroll
             for (int r = 0; r < R; r++)
 #pragma unroll
                 for (int t = 0; t < T; t++)
                     acc[r][t] += partial[warp + p][r][t];
-        mv_store<T, R, PAIR>(a, matrix, row, acc);
+        mv_store<T, R, PAIR>(a, matrix, row, acc, add);
     }
 }
 
 /* Blocks a multiprocessor: as many as registers allow without spilling. */
 template <class F, int T> constexpr int mv_resident = T == 1 && sizeof(typename F::raw) <= 20 ? 3 : 2;
-
-/* Before the kernel ahead of this one has ended: the first groups of the rows that this warp will begin with, into the
- * second-level cache. Weights depend on nothing. */
-template <class F, bool PAIR>
-__device__ __forceinline__ void mv_ahead(const struct product_args &a, uint32_t row, uint32_t last)
-{
-    uint32_t in = row;
-    int matrix = PAIR ? 0 : product_matrix(a, &in);
-    if (!a.ahead || row >= last)
-        return;
-    uint32_t rows = min(min(last - row, a.matrix[matrix].rows - in), PAIR ? 2u : 4u);
-    for (uint32_t r = 0; r < rows; r++)
-        for (uint32_t g = threadIdx.x & 31; g < min(a.groups, 64u); g += 32) {
-            F::ahead(a.matrix[matrix].weight, (in + r) * a.groups + g);
-            if (PAIR)
-                F::ahead(a.matrix[1].weight, (in + r) * a.groups + g);
-        }
-}
 
 /* A block's shared memory: T tokens, and behind them MV_SUMS floats a token, in which its warps give each other sums. It
  * declares none: that would count against the same limits without the host, which asks for a size, seeing it. */
@@ -174,6 +203,12 @@ static_assert(MV_SUMS >= 2 * PRODUCT_WARPS, "a pair's sums of all warps, or 32 r
 template <class F, int T> HD size_t mv_staged(uint32_t groups)
 {
     return (size_t)T * groups * activation<F>::group_bytes;
+}
+
+/* Where an f32 row comes to, to be quantised: behind what one token needs. */
+template <class F> HD size_t mv_room(uint32_t groups)
+{
+    return (mv_staged<F, 1>(groups) + MV_SUMS * sizeof(float) + 15) / 16 * 16;
 }
 
 /* FROM_F32: the activation is quantised by each block: less work than a launch of its own, where rows are short. */
@@ -188,19 +223,24 @@ __global__ void __launch_bounds__(32 * PRODUCT_WARPS, mv_resident<F, T>) matvec(
     uint32_t warp = threadIdx.x >> 5, share = PRODUCT_WARPS / a.split, slots = gridDim.x * share,
              slot = blockIdx.x * share + warp / a.split;
     uint32_t row = (uint32_t)((uint64_t)a.rows * slot / slots), last = (uint32_t)((uint64_t)a.rows * (slot + 1) / slots);
-    mv_ahead<F, PAIR>(a, row, last);
-    cuda_wait();
     activation<F> x;
-    if constexpr (FROM_F32)
-        x.stage_f32((const float *)a.x, a.groups, shared);
-    else
-        x.template stage<T>(a.x, a.x_stride, a.tokens, a.groups, shared);
-    __syncthreads();
+    bool waits = true;
+    auto ready = [&] { /* the first loads of each warp are on their way when it waits */
+        if (!waits)
+            return;
+        waits = false;
+        cuda_wait();
+        if constexpr (FROM_F32)
+            x.stage_f32((const float *)a.x, a.groups, shared, shared + mv_room<F>(a.groups));
+        else
+            x.template stage<T>(a.x, a.x_stride, a.tokens, a.groups, shared);
+        __syncthreads();
+    };
     if (a.split > 1) {
         uint32_t in = row;
         int matrix = PAIR ? 0 : product_matrix(a, &in);
         mv_split<F, T, WIDE / LEAST, PAIR>(a, matrix, in, row < last, x,
-                                           (float(*)[LEAST][T])(shared + mv_staged<F, T>(a.groups)));
+                                           (float(*)[LEAST][T])(shared + mv_staged<F, T>(a.groups)), ready);
         return;
     }
     while (row < last) {
@@ -211,17 +251,18 @@ __global__ void __launch_bounds__(32 * PRODUCT_WARPS, mv_resident<F, T>) matvec(
             n = min(n, a.matrix[matrix].rows - in);
         }
         if (FOUR > 2 && n >= 4) {
-            mv_pass<F, T, FOUR * LEAST, WIDE / (FOUR * LEAST), PAIR>(a, matrix, in, x);
+            mv_pass<F, T, FOUR * LEAST, WIDE / (FOUR * LEAST), PAIR>(a, matrix, in, x, ready);
             n = 4;
         } else if (TWO > 1 && n >= 2) {
-            mv_pass<F, T, TWO * LEAST, WIDE / (TWO * LEAST), PAIR>(a, matrix, in, x);
+            mv_pass<F, T, TWO * LEAST, WIDE / (TWO * LEAST), PAIR>(a, matrix, in, x, ready);
             n = 2;
         } else {
-            mv_pass<F, T, LEAST, WIDE / LEAST, PAIR>(a, matrix, in, x);
+            mv_pass<F, T, LEAST, WIDE / LEAST, PAIR>(a, matrix, in, x, ready);
             n = 1;
         }
         row += n;
     }
+    ready(); /* a warp without rows has staged its share too */
 }
 
 /* Gate and up of one token, and their glu as A8: 32 rows a block of threads, four pairs a warp. */
@@ -235,19 +276,23 @@ __global__ void __launch_bounds__(32 * PRODUCT_WARPS, mv_resident<F, 1>)
     const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
     const uint32_t first = blockIdx.x * 32 + warp * 4;
     cuda_release();
-    mv_ahead<F, true>(a, first, first + 4);
-    cuda_wait();
     activation<F> x;
-    x.template stage<1>(a.x, a.x_stride, 1, a.groups, shared);
-    __syncthreads();
+    bool waits = true;
+    auto ready = [&] {
+        if (!waits)
+            return;
+        waits = false;
+        cuda_wait();
+        x.template stage<1>(a.x, a.x_stride, 1, a.groups, shared);
+        __syncthreads();
+    };
 #pragma unroll 1
     for (int i = 0; i < 4; i += PAIRS) {
         float acc[R][1];
-        mv_rows<F, 1, R, F::wide / R, true>(a.matrix[0].weight, a.matrix[1].weight, first + i, a.groups, x, lane, 32, acc);
-        if (lane == 0)
-#pragma unroll
-            for (int r = 0; r < PAIRS; r++)
-                y[4 * warp + i + r] = product_store_pair(a, first + i + r, 0, acc[r][0], acc[PAIRS + r][0]);
+        mv_rows<F, 1, R, F::wide / R, true>(a.matrix[0].weight, a.matrix[1].weight, first + i, a.groups, x, lane, 32, acc, ready);
+        const float gate = mv_own<PAIRS>(acc), up = mv_own<PAIRS>(acc + PAIRS);
+        if (lane < PAIRS)
+            y[4 * warp + i + lane] = product_store_pair(a, first + i + lane, 0, gate, up);
     }
     __syncthreads();
     if (warp == 0)
@@ -258,9 +303,8 @@ __global__ void __launch_bounds__(32 * PRODUCT_WARPS, mv_resident<F, 1>)
 
 template <class F, int T> static int mv_launch(const struct exec *x, struct product_args a, bool pair)
 {
-    size_t shared = mv_staged<F, T>(a.groups) + T * MV_SUMS * sizeof(float);
+    size_t shared = a.from_f32 ? mv_room<F>(a.groups) + (size_t)a.groups * 128 : mv_staged<F, T>(a.groups) + T * MV_SUMS * sizeof(float);
     int blocks = cuda_units(x->device) * product_resident(shared, mv_resident<F, T>);
-    a.ahead = cuda_overlap(x);
     a.split = product_split(a.rows, a.groups, blocks);
     uint32_t share = PRODUCT_WARPS / a.split, needed = (a.rows + share - 1) / share;
     dim3 grid(needed < (uint32_t)blocks ? needed : (uint32_t)blocks);

@@ -208,14 +208,10 @@ __device__ static void persist_ask_all(const struct persist_args &a, const persi
 /* ---- the activation */
 
 struct persist_activation {
-    uint4 *low, *high;
-    uint2 *head;
+    unsigned char *blocks; /* as act_a8 has them */
 
-    __device__ __forceinline__ persist_activation(unsigned char *work, uint32_t groups)
+    __device__ __forceinline__ persist_activation(unsigned char *work) : blocks(work)
     {
-        low = (uint4 *)work;
-        high = low + groups;
-        head = (uint2 *)(high + groups);
     }
 
     /* Values 4 c to 4 c + 3 of the row; all lanes of the warp come here, those behind the row with `has` false. */
@@ -225,11 +221,7 @@ struct persist_activation {
         struct a8_part p = a8_part_of(v);
         if (!has)
             return;
-        ((uint32_t *)((word < 4 ? low : high) + g))[word & 3] = p.codes;
-        if (word == 0)
-            *(float *)(head + g) = p.d;
-        if (word % 4 == 0)
-            ((int16_t *)(head + g))[2 + word / 4] = (int16_t)p.sum;
+        a8_put(blocks, g, word, p);
     }
 
     __device__ __forceinline__ void copy(const uint8_t *from, uint32_t groups)
@@ -243,10 +235,9 @@ struct persist_activation {
                 v[j] = __ldcg((const uint2 *)from + min(first + j * PERSIST_WORKERS, all - 1));
 #pragma unroll
             for (int j = 0; j < BATCH; j++) {
-                const uint32_t i = first + j * PERSIST_WORKERS, piece = i % 5, at = i / 5;
-                uint2 *to = piece == 0 ? head + at : piece < 3 ? (uint2 *)(low + at) + (piece - 1) : (uint2 *)(high + at) + (piece - 3);
+                const uint32_t i = first + j * PERSIST_WORKERS;
                 if (i < all)
-                    *to = v[j];
+                    ((uint2 *)blocks)[i] = v[j];
             }
         }
     }
@@ -267,7 +258,7 @@ template <class T> __device__ __forceinline__ T persist_sum(T x, T *room)
 __device__ static __forceinline__ void persist_norm(const struct persist_phase &p, const float4 (&w)[PERSIST_STEPS], const persist_shared &s)
 {
     const uint32_t chunks = p.groups * 8;
-    persist_activation to(s.work, p.groups);
+    persist_activation to(s.work);
     float4 x[PERSIST_STEPS];
     float squares = 0;
 #pragma unroll
@@ -301,7 +292,7 @@ __device__ static __forceinline__ void persist_norm(const struct persist_phase &
 __device__ static __forceinline__ void persist_parts(const struct persist_phase &p, int splits, const persist_shared &s)
 {
     const uint32_t chunks = p.groups * 8, columns = p.groups * 32;
-    persist_activation to(s.work, p.groups);
+    persist_activation to(s.work);
     for (uint32_t first = 0; first < chunks; first += PERSIST_WORKERS) {
         const uint32_t c = first + threadIdx.x, at = min(c, chunks - 1), head = at * 4 / (uint32_t)p.width;
         float2 of[PERSIST_SPLITS];
@@ -347,9 +338,7 @@ template <class F, int R> __device__ __forceinline__ float persist_sums(const s3
 template <class F> __device__ __forceinline__ float persist_multiply(const s32_tile &t, uint32_t n, uint32_t groups, const persist_activation &x)
 {
     act_a8<F> of;
-    of.low = x.low;
-    of.high = x.high;
-    of.head = x.head;
+    of.blocks = x.blocks;
     return n > 2 ? persist_sums<F, 4>(t, groups, of) : n == 2 ? persist_sums<F, 2>(t, groups, of) : persist_sums<F, 1>(t, groups, of);
 }
 
@@ -366,7 +355,7 @@ __device__ static __forceinline__ void persist_products(const struct persist_pha
                                                         const persist_watch &w, persist_taken &k, int phase)
 {
     const uint32_t warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
-    const persist_activation x(s.work, p.groups);
+    const persist_activation x(s.work);
     persist_rows rows(p);
     for (int i = 0; i < p.n_matrices; i++) {
         const struct persist_matrix &m = p.matrix[i];
@@ -615,7 +604,7 @@ __device__ static void persist_work(const struct persist_args &a, const persist_
             if (p.from == PERSIST_FROM_NORM)
                 persist_norm(p, norm, s);
             else if (p.from == PERSIST_FROM_A8)
-                persist_activation(s.work, p.groups).copy((const uint8_t *)p.x, p.groups);
+                persist_activation(s.work).copy((const uint8_t *)p.x, p.groups);
             else
                 persist_parts(p, splits, s);
             persist_sync();

@@ -26,7 +26,7 @@ struct stream_shape {
     uint32_t rows;   /* pieces that lie in a slot; 1 where rows are split */
     uint32_t slots;  /* of a warp */
     uint32_t slot_bytes;
-    uint32_t staged, landings, sums, room; /* where they lie in shared memory; the slots are first */
+    uint32_t staged, landings, sums, room, row; /* where they lie in shared memory; the slots are first. row: an f32 activation */
     bool pair;                             /* gate and up: a block has its rows of both */
 };
 
@@ -283,7 +283,7 @@ __global__ void __launch_bounds__(32 * WARPS, WARPS <= 8 ? (T <= 2 ? 3 : 2) : (T
     cuda_wait();
     activation<F> x;
     if constexpr (FROM == STREAM_F32)
-        x.stage_f32((const float *)a.x, a.groups, shared + s.staged);
+        x.stage_f32((const float *)a.x, a.groups, shared + s.staged, shared + s.row);
     else if constexpr (FROM == STREAM_NORM)
         x.template stage_norm<WARPS>((const float *)a.x, a.norm, a.eps, a.groups, shared + s.staged,
                                      (float *)(shared + s.room));
@@ -363,7 +363,8 @@ template <class F, int T, int WARPS> static int stream_launch(const struct exec 
     const uint32_t block_rows = ((a.rows + s.unit - 1) / s.unit + blocks - 1) / blocks * s.unit;
     const size_t staged = stream_staged<F, T>(a.groups), landings = (size_t)WARPS * STREAM_SLOTS * sizeof(struct landing);
     const size_t sums = (size_t)block_rows * (pair ? 2 : 1) * T * sizeof(float);
-    const size_t beside = staged + landings + stream_pieces(block_rows) * sums + 128;
+    const size_t row = a.from_f32 ? (size_t)a.groups * 128 : 0;
+    const size_t beside = staged + landings + row + stream_pieces(block_rows) * sums + 128;
     const size_t block = a.n_matrices > 1 ? STREAM_MANY : STREAM_ONE;
     if (beside + STREAM_LEAST > block || !stream_cut<F, T>(&s, &a, block_rows, WARPS, block - beside))
         if (beside + STREAM_LEAST > STREAM_ALONE || !stream_cut<F, T>(&s, &a, block_rows, WARPS, STREAM_ALONE - beside))
@@ -372,7 +373,8 @@ template <class F, int T, int WARPS> static int stream_launch(const struct exec 
     s.staged = (uint32_t)WARPS * s.slots * s.slot_bytes;
     s.landings = s.staged + (uint32_t)staged;
     s.room = s.landings + (uint32_t)landings;
-    s.sums = s.room + 128;
+    s.row = s.room + 128;
+    s.sums = s.row + (uint32_t)row;
     const size_t shared = s.sums + sums * s.split;
     const dim3 grid(blocks);
 #define STREAM_GO(R, FROM) cuda_launch(x, matvec_stream<F, T, R, FROM, WARPS>, grid, dim3(32 * WARPS), shared, a, s)
