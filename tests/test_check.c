@@ -369,7 +369,8 @@ static void test_poison_is_caught(void **state)
         if (strcmp(poisoned[i]->variant, "hangs") != 0)
             list[n++] = poisoned[i];
     assert_int_equal(n, N_POISON);
-    struct check_options o = {.seed = 20261130, .kernels = list, .n_kernels = n};
+    /* Without the long prompts and rows, which are there for kernels that cut them into tiles. */
+    struct check_options o = {.case_name = "[!l]*", .seed = 20261130, .kernels = list, .n_kernels = n};
     struct check c = run_check(&o, HONE_ECHECK);
     for (int i = 0; i < N_POISON; i++) {
         bool by_case;
