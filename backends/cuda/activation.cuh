@@ -210,10 +210,6 @@ template <class S> struct single {
     {
         return m.load_16(0, m.at(u, 16));
     }
-    static __device__ __forceinline__ void ahead(const s32_matrix &m, uint32_t u)
-    {
-        ask_for(m.stream[0] + (size_t)u * 16);
-    }
 };
 
 template <class S> struct act_f32 {

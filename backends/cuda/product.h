@@ -44,7 +44,6 @@ struct product_args {
     bool from_f32;      /* x is one f32 row, to be quantised by each block */
     const float *norm;  /* and before, under an rms_norm, multiplied with this; NULL: not */
     float eps;
-    bool ahead;         /* kernels overlap: weights are asked for before the activation is there */
     const char *name;   /* of the first product, in the host's memory: what a block that waits too long tells (wait.cuh) */
 };
 

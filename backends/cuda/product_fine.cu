@@ -22,7 +22,6 @@ template <class F> static int launch(const struct exec *x, struct product_args a
     typedef fine<F> G;
     size_t shared = mv_staged<G, 1>(a.groups) + MV_SUMS * sizeof(float);
     int blocks = cuda_units(x->device) * product_resident(shared, mv_resident<G, 1>);
-    a.ahead = cuda_overlap(x);
     a.split = product_split(a.rows, a.groups, blocks);
     uint32_t share = PRODUCT_WARPS / a.split, needed = (a.rows + share - 1) / share;
     dim3 grid(needed < (uint32_t)blocks ? needed : (uint32_t)blocks), threads(32 * PRODUCT_WARPS);

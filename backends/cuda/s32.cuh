@@ -137,25 +137,7 @@ HD void kquant_scale_min(const kquant_raw &r, uint32_t u, float *scale, float *m
 
 /* ---- the formats */
 
-
-/* What formats share: the cache is asked for a group's bytes in all streams. */
-template <class F> struct s32_format {
-    template <int I> static HD void ahead_in(const s32_matrix &m, uint32_t u)
-    {
-        constexpr uint32_t bytes = F::bytes[I], block = F::block;
-        if constexpr (bytes > 0)
-            ask_for(m.stream[I] + (size_t)u * (bytes * 32) / block);
-    }
-    static HD void ahead(const s32_matrix &m, uint32_t u)
-    {
-        ahead_in<0>(m, u);
-        ahead_in<1>(m, u);
-        ahead_in<2>(m, u);
-        ahead_in<3>(m, u);
-    }
-};
-
-struct s32_q4_0 : s32_format<s32_q4_0> {
+struct s32_q4_0 {
     static constexpr enum format_id format = FORMAT_Q4_0;
     static constexpr int bytes[4] = {16, 2, 0, 0}, block = 32, offset = 8, wide = 4;
     static constexpr bool halves = false, mins = false;
@@ -177,7 +159,7 @@ struct s32_q4_0 : s32_format<s32_q4_0> {
     }
 };
 
-struct s32_q4_1 : s32_format<s32_q4_1> {
+struct s32_q4_1 {
     static constexpr enum format_id format = FORMAT_Q4_1;
     static constexpr int bytes[4] = {16, 4, 0, 0}, block = 32, offset = 0, wide = 4;
     static constexpr bool halves = false, mins = true;
@@ -200,7 +182,7 @@ struct s32_q4_1 : s32_format<s32_q4_1> {
     }
 };
 
-struct s32_q5_0 : s32_format<s32_q5_0> {
+struct s32_q5_0 {
     static constexpr enum format_id format = FORMAT_Q5_0;
     static constexpr int bytes[4] = {16, 4, 2, 0}, block = 32, offset = 16, wide = 4;
     static constexpr bool halves = false, mins = false;
@@ -224,7 +206,7 @@ struct s32_q5_0 : s32_format<s32_q5_0> {
     }
 };
 
-struct s32_q5_1 : s32_format<s32_q5_1> {
+struct s32_q5_1 {
     static constexpr enum format_id format = FORMAT_Q5_1;
     static constexpr int bytes[4] = {16, 4, 4, 0}, block = 32, offset = 0, wide = 4;
     static constexpr bool halves = false, mins = true;
@@ -249,7 +231,7 @@ struct s32_q5_1 : s32_format<s32_q5_1> {
     }
 };
 
-struct s32_q8_0 : s32_format<s32_q8_0> {
+struct s32_q8_0 {
     static constexpr enum format_id format = FORMAT_Q8_0;
     static constexpr int bytes[4] = {16, 16, 2, 0}, block = 32, offset = 0, wide = 2;
     static constexpr bool halves = false, mins = false;
@@ -273,7 +255,7 @@ struct s32_q8_0 : s32_format<s32_q8_0> {
     }
 };
 
-struct s32_q4_K : s32_format<s32_q4_K> {
+struct s32_q4_K {
     static constexpr enum format_id format = FORMAT_Q4_K;
     static constexpr int bytes[4] = {128, 12, 4, 0}, block = 256, offset = 0, wide = 4;
     static constexpr bool halves = false, mins = true;
@@ -295,7 +277,7 @@ struct s32_q4_K : s32_format<s32_q4_K> {
     }
 };
 
-struct s32_q5_K : s32_format<s32_q5_K> {
+struct s32_q5_K {
     static constexpr enum format_id format = FORMAT_Q5_K;
     static constexpr int bytes[4] = {128, 32, 12, 4}, block = 256, offset = 0, wide = 4;
     static constexpr bool halves = false, mins = true;
@@ -320,7 +302,7 @@ struct s32_q5_K : s32_format<s32_q5_K> {
     }
 };
 
-struct s32_q6_K : s32_format<s32_q6_K> {
+struct s32_q6_K {
     static constexpr enum format_id format = FORMAT_Q6_K;
     static constexpr int bytes[4] = {128, 64, 16, 2}, block = 256, offset = 32, wide = 4;
     static constexpr bool halves = true, mins = false;
@@ -351,7 +333,7 @@ struct s32_q6_K : s32_format<s32_q6_K> {
     }
 };
 
-struct s32_q2_K : s32_format<s32_q2_K> {
+struct s32_q2_K {
     static constexpr enum format_id format = FORMAT_Q2_K;
     static constexpr int bytes[4] = {64, 16, 4, 0}, block = 256, offset = 0, wide = 4;
     static constexpr bool halves = true, mins = true;
@@ -382,7 +364,7 @@ struct s32_q2_K : s32_format<s32_q2_K> {
     }
 };
 
-struct s32_q3_K : s32_format<s32_q3_K> {
+struct s32_q3_K {
     static constexpr enum format_id format = FORMAT_Q3_K;
     static constexpr int bytes[4] = {64, 32, 12, 2}, block = 256, offset = 4, wide = 4;
     static constexpr bool halves = true, mins = false;
@@ -424,7 +406,7 @@ struct s32_q3_K : s32_format<s32_q3_K> {
         0xbfad9881u, 0xf6eaddcfu, 0x26190d01u, 0x71594535u                                                                     \
     }
 
-struct s32_iq4_nl : s32_format<s32_iq4_nl> {
+struct s32_iq4_nl {
     static constexpr enum format_id format = FORMAT_IQ4_NL;
     static constexpr int bytes[4] = {16, 2, 0, 0}, block = 32, offset = 0, wide = 4;
     static constexpr bool halves = false, mins = false;
@@ -444,7 +426,7 @@ struct s32_iq4_nl : s32_format<s32_iq4_nl> {
     }
 };
 
-struct s32_iq4_xs : s32_format<s32_iq4_xs> {
+struct s32_iq4_xs {
     static constexpr enum format_id format = FORMAT_IQ4_XS;
     static constexpr int bytes[4] = {128, 8, 0, 0}, block = 256, offset = 0, wide = 4;
     static constexpr bool halves = false, mins = false;
@@ -469,7 +451,7 @@ struct s32_iq4_xs : s32_format<s32_iq4_xs> {
     }
 };
 
-struct s32_mxfp4 : s32_format<s32_mxfp4> {
+struct s32_mxfp4 {
     static constexpr enum format_id format = FORMAT_MXFP4;
     static constexpr int bytes[4] = {16, 1, 0, 0}, block = 32, offset = 0, wide = 4;
     static constexpr bool halves = false, mins = false;

@@ -108,16 +108,6 @@ HD words2 tile_8(const uint8_t *p)
 #endif
 }
 
-/* Into the second-level cache. */
-HD void ask_for(const uint8_t *p)
-{
-#ifdef __CUDA_ARCH__
-    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
-#else
-    (void)p;
-#endif
-}
-
 /* ---- matrices */
 
 /* A packed matrix in device memory: where its streams begin. */
