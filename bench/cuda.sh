@@ -114,7 +114,7 @@ one_sanitize() { # model tool: a prefill of 16 tokens, steps of one (the first a
     name=$(basename "$1" .gguf) log=$out/$2/$(basename "$1" .gguf)
     job='{"tokens": ['$tokens'], "prefill": 16, "greedy": 3}'
     printf '%s\n%s\n' "$job" "$job" |
-        timeout -k 5 "${SANITIZE_LIMIT:-60}" "$(sanitizer)" --tool "$2" --error-exitcode 9 "$hone" eval -m "$1" -t 2 -c 64 --jobs - >"$log" 2>&1
+        timeout -k 5 "${SANITIZE_LIMIT:-150}" "$(sanitizer)" --tool "$2" --error-exitcode 9 "$hone" eval -m "$1" -t 2 -c 64 --jobs - >"$log" 2>&1
     echo "exit code $?" >>"$log"
 }
 sanitize() {

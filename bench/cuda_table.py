@@ -71,6 +71,8 @@ def sanitize(tool, folder):
         text = open(path, errors="replace").read()
         summary = re.findall(r"(?:ERROR|RACECHECK|LEAK) SUMMARY: .*", text)
         ended = "exit code 0" in text and text.count('"logits_hash"') == 2
+        if "exit code 124" in text or "exit code 137" in text:
+            text = "========= it did not end in time\n" + text
         none = summary and all(re.search(r"SUMMARY: 0 (errors|hazards)", s) for s in summary)
         (clean if ended and none else wrong).append((os.path.basename(path), text))
     say(bool(clean) and not wrong, tool, f"{len(clean)} models clean" + (f", {len(wrong)} NOT" if wrong else "") + ": "
@@ -156,7 +158,7 @@ def ladder(name, path, trace_path):
     trace = document(trace_path) or {}
     back = [line.split()[0] for line in lines if "TAKEN BACK" in line]
     last = lines[-1] if lines else "no output"
-    rung = next((line for line in reversed(lines) if line.startswith("all local")), "")
+    rung = next((line for line in reversed(lines) if line.startswith("all local ")), "")
     say(last.startswith("all local") and not back and trace.get("moved_to_host") == 0, "ladder",
         f"{name}: {' '.join(rung.split()[:10])}; {last[:60]}; taken back: {', '.join(back) or 'nothing'}; {copies(trace)}, "
         f"{trace.get('moved_to_host')} nodes on the host")
