@@ -76,6 +76,20 @@ static void warn_of_idle(const struct hone_session_params *p)
         log_line(LOG_WARN, "%d GPU(s) here stay idle: ranks that mpirun started run on their threads (without it -sm tensor takes the GPUs)", n);
 }
 
+/* Layers are asked for on devices, and there is none: who does not hear of it measures the CPU and takes it for a GPU. */
+static int device_missed(const struct hone_session_params *p, struct hone_error *e)
+{
+    const struct backend *b;
+    int device;
+    if (p->n_gpu_layers <= 0 || places_nth(0, &b, &device))
+        return 0;
+    static const char words[] = "-ngl %d: there is no GPU here that hone can use (hone devices): all layers are the CPU's";
+    if (p->strict)
+        return err_set(e, HONE_EUSAGE, words, p->n_gpu_layers);
+    log_line(LOG_WARN, words, p->n_gpu_layers);
+    return 0;
+}
+
 /* The other ranks, where there are any; n_threads becomes the session's own share. `asked`: what it was before the default. */
 static int session_ranks_open(struct hone_session *s, int asked, struct hone_error *e)
 {
@@ -220,7 +234,9 @@ static int session_open(struct hone_session *s, struct hone_error *e)
     if (!p->n_threads)
         p->n_threads = follow_threads(p->split_mode && *p->split_mode && strcmp(p->split_mode, "none") != 0);
     int threads = p->n_threads;
-    rc = session_places(s, e);
+    rc = device_missed(p, e);
+    if (!rc)
+        rc = session_places(s, e);
     if (!rc && s->places.placement.n < 2)
         rc = session_ranks_open(s, asked, e);
     if (!rc)

@@ -46,6 +46,15 @@ for words in '-sm layer -ts 1/1' '-sm tensor -ts 1/1' '-sm tensor -dev cpu:1,cpu
     # shellcheck disable=SC2086
     expect 0 'split over 2 devices' eval_with $words
 done
+# Layers on devices where there is none.
+if "$hone" bench --list-devices 2>/dev/null | grep -qiE 'cuda|opencl'; then
+    echo "split: skipped: -ngl without a device (there is one)"
+else
+    expect 0 '^hone: warning: -ngl 20: there is no GPU here' eval_with -ngl 20
+    expect 2 '^hone: -ngl 20: there is no GPU here' eval_with -ngl 20 --strict
+    expect 0 '"kernels"' eval_with -ngl 0 --strict
+    grep -q 'no GPU' err && fail "-ngl 0 asks for none"
+fi
 # Commands that split nothing say so.
 expect 2 '-ts has no place here' "$hone" tune -m m.gguf -ts 1/1
 expect 2 '-sm has no place here' "$hone" check --op add -sm layer
