@@ -65,6 +65,11 @@ static char *gates_text(const struct gates *g)
     return text;
 }
 
+static bool splits(const struct hone_session_params *p)
+{
+    return p->split_mode && *p->split_mode && strcmp(p->split_mode, "none") != 0;
+}
+
 /* Ranks that are processes run on their threads: whoever has GPUs too must not take them for used. */
 static void warn_of_idle(const struct hone_session_params *p)
 {
@@ -149,8 +154,7 @@ static int check_plugins(const struct settings *s, const char *recipe, struct ho
 static int session_places(struct hone_session *s, struct hone_error *e)
 {
     const struct hone_session_params *p = &s->params;
-    bool split = p->split_mode && *p->split_mode && strcmp(p->split_mode, "none") != 0;
-    bool ranks = split && (follow_comm() || !strcmp(p->split_mode, "tensor"));
+    bool ranks = splits(p) && (follow_comm() || !strcmp(p->split_mode, "tensor"));
     struct places_options o = {.devices = p->devices, .n_gpu_layers = ranks ? 0 : p->n_gpu_layers, .tensor_split = p->tensor_split,
                                .gates = &s->gates, .all_reference = gates_all_reference(&s->gates)};
     return places_open(&s->places, s->model, &o, e);
@@ -232,9 +236,9 @@ static int session_open(struct hone_session *s, struct hone_error *e)
         p->n_ctx = s->model->n_ctx_train < DEFAULT_CTX_CAP ? s->model->n_ctx_train : DEFAULT_CTX_CAP;
     int asked = p->n_threads;
     if (!p->n_threads)
-        p->n_threads = follow_threads(p->split_mode && *p->split_mode && strcmp(p->split_mode, "none") != 0);
+        p->n_threads = follow_threads(splits(p));
     int threads = p->n_threads;
-    rc = device_missed(p, e);
+    rc = follows ? 0 : device_missed(p, e); /* the leader says it for all */
     if (!rc)
         rc = session_places(s, e);
     if (!rc && s->places.placement.n < 2)
